@@ -1,0 +1,79 @@
+# Every target sets itself up: nothing but python3 (3.11 or newer) and the package registry is needed.
+# `make test` and `make bench` also use node and npm, for the official TypeScript SDK, where they exist.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+LOCK := build/lock
+BIN := $(VENV)/bin
+NODE := tests/interop/node
+READY := $(VENV)/.ready
+NODE_READY := $(NODE)/node_modules/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench docs lock clean node
+
+help: ## Show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY) ## Serve the example agent and drive it, in this terminal
+	$(BIN)/python examples/demo.py
+
+test: $(READY) node ## Run all tests in parallel and in random order, with branch coverage
+	$(BIN)/coverage erase
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report= $(PYTEST_ARGS)
+	$(BIN)/coverage report
+	$(BIN)/coverage json -q -o coverage.json
+	$(BIN)/python scripts/check_coverage.py coverage.json
+
+lint: $(READY) ## Check format, style, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## Format the code and fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) node ## Measure Coupler and both official SDKs in one run
+	$(BIN)/python bench $(BENCH_ARGS)
+
+docs: $(READY) ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+lock: ## Pin the newest development tools in requirements-dev.txt, and the TypeScript SDK
+	rm -rf $(LOCK) && $(PYTHON) -m venv $(LOCK)
+	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(LOCK)/bin/python -m pip install --quiet --disable-pip-version-check --group dev .
+	{ echo "# Written by \`make lock\`: what development needs, and the core dependencies, in exact versions."; \
+		$(LOCK)/bin/python -m pip freeze --exclude coupler; } > requirements-dev.txt
+	rm -rf $(LOCK)
+	cd $(NODE) && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --silent
+
+clean: ## Remove everything that was built or installed
+	rm -rf $(VENV) $(NODE)/node_modules build dist site .coverage .coverage.* coverage.json \
+		.hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Coupler needs Python 3.11 or newer: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# Without node the tests that need it are skipped; under CI they must run.
+node:
+	@if command -v node >/dev/null && command -v npm >/dev/null; then \
+		$(MAKE) --no-print-directory $(NODE_READY); \
+	elif [ -n "$$CI" ]; then \
+		echo "node and npm are missing: install Node.js 20 or newer for the TypeScript SDK tests" >&2; exit 1; \
+	else \
+		echo "node and npm are missing: what needs the TypeScript SDK is left out" >&2; \
+	fi
+
+$(NODE_READY): $(NODE)/package.json $(NODE)/package-lock.json
+	cd $(NODE) && npm ci --no-audit --no-fund --silent
+	@touch $@
