@@ -1,0 +1,48 @@
+"""The last bytes of an endless output."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coupler.process.ring import Ring
+
+
+def test_what_fits_is_kept_whole() -> None:
+    ring = Ring(10)
+    ring.append(b"one\n")
+    ring.append(b"two")
+    assert ring.text() == "one\ntwo"
+
+
+def test_what_was_cut_starts_with_a_whole_line() -> None:
+    ring = Ring(10)
+    ring.append(b"first line\nlast\n")
+    assert ring.text() == "last\n"
+
+
+def test_one_endless_line_keeps_its_end() -> None:
+    ring = Ring(4)
+    ring.append(b"abcdefgh")
+    assert ring.text() == "efgh"
+
+
+def test_a_character_that_was_cut_is_replaced() -> None:
+    ring = Ring(3)
+    ring.append("aé!".encode())
+    ring.append(b"!")
+    assert ring.text() == "\ufffd!!"
+
+
+def test_a_limit_of_nothing_keeps_nothing() -> None:
+    ring = Ring(0)
+    ring.append(b"anything")
+    assert ring.text() == ""
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(min_value=1, max_value=50))
+def test_the_text_is_an_end_of_what_was_appended(chunks: list[bytes], limit: int) -> None:
+    ring = Ring(limit)
+    for chunk in chunks:
+        ring.append(chunk)
+        assert len(ring._kept) <= 2 * limit
+    kept = b"".join(chunks)[-limit:]
+    assert kept.decode("utf-8", "replace").endswith(ring.text())
