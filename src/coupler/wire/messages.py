@@ -1,0 +1,295 @@
+"""One frame as a JSON-RPC message: the first of two decoding stages, and the way back.
+
+The envelope is decoded here, params and results stay raw until somebody knows their type. A frame that
+is no message becomes a `Malformed` that says what to answer and to which id, however broken it is.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from coupler.wire.errors import (
+    BATCH_UNSUPPORTED,
+    FRAME_TOO_LONG,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    RpcError,
+)
+from coupler.wire.frames import KEPT, Frame, Oversized
+
+MAX_DEPTH = 200
+"""Objects and arrays inside one another; what is deeper is refused before anything recurses into it."""
+
+ABSENT = Raw(b"")
+NULL = Raw(b"null")
+
+Kind = Literal["request", "notification", "response", "unknown"]
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
+    """The members of a JSON-RPC message, values undecoded."""
+
+    jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
+    id: Raw = ABSENT
+    method: str | msgspec.UnsetType = msgspec.UNSET
+    params: Raw = ABSENT
+    result: Raw = ABSENT
+    error: Raw = ABSENT
+
+
+class Malformed(NamedTuple):
+    """A frame that is no message: what it meant to be, as far as it can be read, and the error to answer."""
+
+    kind: Kind
+    id: Raw
+    error: RpcError
+
+
+class _ErrorMember(msgspec.Struct, frozen=True):
+    code: int
+    message: str
+    data: Any = None
+
+
+_decoder = msgspec.json.Decoder(Envelope)
+_error_decoder = msgspec.json.Decoder(_ErrorMember)
+_raw_decoder = msgspec.json.Decoder(Raw)
+_encoder = msgspec.json.Encoder()
+
+# What msgspec can raise for a line that somebody else wrote.
+_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def parse(frame: Frame, limit: int) -> Envelope | Malformed:
+    """The message in a frame. Never raises, whatever the frame holds."""
+    if isinstance(frame, Oversized):
+        message = f"the line is longer than {limit} bytes and was dropped"
+        return _malformed(frame, RpcError.because(FRAME_TOO_LONG, message, limit=limit))
+    problem = _forbidden(frame)
+    if problem is not None:
+        return _malformed(frame, RpcError.because(PARSE_ERROR, problem))
+    try:
+        envelope = _decoder.decode(frame)
+    except _FAILURES:
+        try:
+            envelope = _decoder.decode(replace_lone_surrogates(frame))
+        except _FAILURES as failure:
+            return _not_an_envelope(frame, failure)
+        envelope = _with_exact_id(envelope, frame)
+    return envelope if _is_well_formed(envelope) else _explain(envelope)
+
+
+def parse_error(raw: Raw) -> RpcError:
+    """The `error` member of a response, tolerant of a peer that got its shape wrong."""
+    try:
+        error = _error_decoder.decode(raw)
+    except _FAILURES:
+        return RpcError(-32603, f"the peer answered with an error of its own shape: {bytes(raw)[:200]!r}")
+    return RpcError(error.code, error.message, error.data)
+
+
+def is_id(raw: Raw) -> bool:
+    """True for the ids that JSON-RPC and ACP allow: null, an integer or a string."""
+    text = bytes(raw)
+    return text.startswith(b'"') or text == b"null" or _INTEGER.fullmatch(text) is not None
+
+
+def replace_lone_surrogates(line: bytes) -> bytes:
+    """The line with every `\\ud8xx` that has no partner as U+FFFD.
+
+    Node writes one when a stream cuts an emoji in two. The text is damaged, the message is not.
+    """
+    if rb"\ud" not in line and rb"\uD" not in line:
+        return line
+    return _SURROGATE.sub(lambda match: match[0] if match[2] else match[1] + rb"\ufffd", line)
+
+
+def encode(value: Any) -> bytes:
+    """JSON on one line; text that UTF-8 cannot hold is replaced, never raised about."""
+    try:
+        line = _encoder.encode(value)
+    except UnicodeEncodeError:
+        line = _encoder.encode(_clean(msgspec.to_builtins(value, enc_hook=_decode_raw)))
+    # Only a raw member that came pretty-printed from elsewhere can bring a line end along.
+    return msgspec.json.format(line, indent=-1) if b"\n" in line else line
+
+
+def notification(method: str, params: Any) -> bytes:
+    """The line that tells a peer something."""
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (encode(method), encode(params))
+
+
+def request(id: int, method: str, params: Any) -> bytes:
+    """The line that asks a peer something."""
+    return b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}\n' % (id, encode(method), encode(params))
+
+
+def answer(id: Raw, result: Any) -> bytes:
+    """The line that answers a request; nothing to say is said as an empty object."""
+    body = b"{}" if result is None else encode(result)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (bytes(id), body)
+
+
+def failure(id: Raw, error: RpcError) -> bytes:
+    """The line that refuses a request."""
+    member: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        member["data"] = error.data
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (bytes(id), encode(member))
+
+
+_INTEGER = re.compile(rb"-?\d+")
+# A surrogate with whole pairs of backslashes before it; the second group is its partner. The repeats here and
+# below are possessive, and a string without an end reaches to the end of the line: matching must take linear
+# time and constant memory, whatever a peer wrote.
+_SURROGATE = re.compile(
+    rb"(?<!\\)((?:\\\\)*+)\\u[dD](?:[89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})|[89a-fA-F][0-9a-fA-F]{2})"
+)
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
+_ID_AT_THE_END = re.compile(
+    rb'[{,]\s*+"id"\s*+:\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?\d++|null)\s*+\}\s*+\Z', re.DOTALL
+)
+_NO_STRUCTURE = bytes(set(range(256)) - set(b'[]{}"'))
+_DEPTH_CHANGE = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_SCANNED = 256 * 1024
+"""Bytes of a broken line that are searched for its id, besides its last ones."""
+
+
+def _forbidden(line: bytes) -> str | None:
+    """What is wrong with a line that JSON decoding alone would let pass or choke on."""
+    if not line.isascii():
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            return f"the line is not UTF-8 (byte {error.start})"
+    # A short line cannot nest that deep and be JSON, and nearly all lines are short.
+    if len(line) > 2 * MAX_DEPTH and line.count(b"[") + line.count(b"{") > MAX_DEPTH and _is_too_deep(line):
+        return f"the JSON nests deeper than {MAX_DEPTH} levels"
+    return None
+
+
+def _is_too_deep(line: bytes) -> bool:
+    unescaped = line.replace(rb"\\", b"").replace(rb"\"", b"")
+    # Two quotes with nothing left between them change nothing about what is inside a string and what is not.
+    structure = unescaped.translate(None, _NO_STRUCTURE).replace(b'""', b"")
+    brackets = b"".join(structure.split(b'"')[::2])
+    changes = memoryview(brackets.translate(_DEPTH_CHANGE)).cast("b")
+    return max(accumulate(changes), default=0) > MAX_DEPTH
+
+
+def _with_exact_id(envelope: Envelope, frame: bytes) -> Envelope:
+    """The repaired message under the id that its sender wrote and will compare."""
+    written = _top_level_members(frame[:_SCANNED], len(frame) > _SCANNED).get(b'"id"', b"")
+    return msgspec.structs.replace(envelope, id=Raw(written)) if written.startswith(b'"') else envelope
+
+
+def _is_well_formed(envelope: Envelope) -> bool:
+    if envelope.method is msgspec.UNSET:
+        # Peers exist that leave `jsonrpc` out of answers; what they mean is plain.
+        return bool(envelope.id) and bool(envelope.result or envelope.error)
+    return envelope.jsonrpc == "2.0" and (not envelope.id or is_id(envelope.id))
+
+
+def _explain(envelope: Envelope) -> Malformed:
+    echo = envelope.id if envelope.id and is_id(envelope.id) else NULL
+    if envelope.method is msgspec.UNSET:
+        kind: Kind = "response" if envelope.result or envelope.error else "unknown"
+        problem = "the message has no method"
+    else:
+        kind = "request" if envelope.id else "notification"
+        wrong_version = envelope.jsonrpc != "2.0"
+        problem = '`jsonrpc` must be "2.0"' if wrong_version else "`id` must be an integer, a string or null"
+    return Malformed(kind, echo, RpcError.because(INVALID_REQUEST, problem))
+
+
+def _not_an_envelope(line: bytes, failure: Exception) -> Malformed:
+    # A value of a wrong type ends the decoding: the rest of the line was not looked at yet.
+    syntax = _syntax_error(line) if isinstance(failure, msgspec.ValidationError) else failure
+    if syntax is not None:
+        return _malformed(line, RpcError.because(PARSE_ERROR, f"the line is not JSON: {syntax}"))
+    if line.startswith(b"["):
+        message = "batches are not supported: send each message on a line of its own"
+        return Malformed("unknown", NULL, RpcError.because(BATCH_UNSUPPORTED, message))
+    message = f"the JSON is not a JSON-RPC message: {failure}"
+    return _malformed(line, RpcError.because(INVALID_REQUEST, message))
+
+
+def _syntax_error(line: bytes) -> Exception | None:
+    try:
+        _raw_decoder.decode(replace_lone_surrogates(line))
+    except _FAILURES as failure:
+        return failure
+    return None
+
+
+def _malformed(frame: Frame, error: RpcError) -> Malformed:
+    """Scan what is left of a message for its id, so that whoever waits for the answer gets one."""
+    head, tail = frame if isinstance(frame, Oversized) else (frame[:_SCANNED], frame[-KEPT:])
+    is_cut = head != frame
+    members = _top_level_members(head, is_cut)
+    written = members.get(b'"id"', b"")
+    if not written and is_cut and (match := _ID_AT_THE_END.search(tail)):
+        written = match[1]
+    if b'"result"' in members or b'"error"' in members:
+        kind: Kind = "response"
+    elif b'"method"' in members and (written or not is_cut):
+        kind = "request" if written else "notification"
+    else:
+        kind = "unknown"
+    return Malformed(kind, Raw(written) if _can_be_echoed(written) else NULL, error)
+
+
+def _can_be_echoed(id: bytes) -> bool:
+    """Whether what a broken line has for an id is one, and JSON."""
+    try:
+        id.decode()
+    except UnicodeDecodeError:
+        return False
+    return _syntax_error(id) is None and is_id(Raw(id))
+
+
+def _top_level_members(line: bytes, is_cut: bool) -> dict[bytes, bytes]:
+    """Keys of the outermost object with their values (of objects only the bracket), without recursion.
+
+    The value at the end of a line that was cut is empty: nobody knows how it went on.
+    """
+    members: dict[bytes, bytes] = {}
+    depth = 0
+    key, awaits_value = b"", False
+    for match in _TOKEN.finditer(line):
+        token = match[0]
+        if depth == 1 and awaits_value and token not in b"}],":
+            members[key] = b"" if is_cut and match.end() == len(line) else token
+            awaits_value = False
+        if token in b"{[":
+            depth += 1
+        elif token in b"}]":
+            depth = max(depth - 1, 0)
+            if depth == 0 and members:
+                break
+        elif depth == 1 and token == b":":
+            awaits_value = True
+        elif depth == 1 and not awaits_value:
+            key = token
+    return members
+
+
+def _decode_raw(value: Any) -> Any:
+    if isinstance(value, Raw):
+        return msgspec.json.decode(replace_lone_surrogates(bytes(value)))
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value

@@ -1,0 +1,109 @@
+"""What waits to be written: one control queue first, then every lane in turn.
+
+A lane is a key that the layer above chooses (a session). Frames of one lane keep their order; a lane that
+has much to say cannot delay the frame of another. Writers that can wait ask for room before they go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Hashable
+
+Lane = Hashable | None
+"""Where a frame queues; None is the control queue."""
+
+QUANTUM = 16 * 1024
+"""Bytes a lane may write before the next one has its turn."""
+
+CHUNK = 64 * 1024
+"""Bytes handed to the transport at once."""
+
+BUDGET = 256 * 1024
+"""Unsent bytes of all lanes together before writers are asked to wait."""
+
+LEAST_SHARE = 4 * 1024
+"""Unsent bytes that any single lane may have, however many lanes there are."""
+
+
+class Outbox:
+    """Queues of encoded frames, taken out in fair order."""
+
+    def __init__(self) -> None:
+        self.unsent = 0
+        self._control: deque[bytes] = deque()
+        self._lanes: dict[Hashable, deque[bytes]] = {}
+        self._sizes: dict[Hashable, int] = {}
+        self._rotation: deque[Hashable] = deque()
+        self._waiting: dict[Hashable, list[asyncio.Future[None]]] = {}
+
+    def put(self, frame: bytes, lane: Lane = None) -> None:
+        """Queue a frame. Never blocks."""
+        self.unsent += len(frame)
+        if lane is None:
+            self._control.append(frame)
+            return
+        queue = self._lanes.get(lane)
+        if queue is None:
+            queue = self._lanes[lane] = deque()
+            self._sizes[lane] = 0
+            self._rotation.append(lane)
+        queue.append(frame)
+        self._sizes[lane] += len(frame)
+
+    def take(self) -> bytes:
+        """The next bytes to write: about CHUNK of them, and always whole frames."""
+        taken: list[bytes] = []
+        size = 0
+        while self._control and size < CHUNK:
+            frame = self._control.popleft()
+            taken.append(frame)
+            size += len(frame)
+        while self._rotation and size < CHUNK:
+            size += self._take_turn(self._rotation.popleft(), taken)
+        self.unsent -= size
+        return b"".join(taken)
+
+    def has_room(self, lane: Lane) -> bool:
+        """Whether a writer of this lane may go on without waiting."""
+        return self._sizes.get(lane, 0) < max(LEAST_SHARE, BUDGET // (len(self._lanes) or 1))
+
+    async def wait_for_room(self, lane: Lane) -> None:
+        """Wait until the lane's frames have gone out far enough."""
+        while not self.has_room(lane):
+            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(lane, []).append(ready)
+            await ready
+
+    def clear(self) -> None:
+        """Forget everything, because nobody will read it; release all writers."""
+        self.unsent = 0
+        self._control.clear()
+        self._rotation.clear()
+        for lane in [*self._lanes]:
+            self._drop(lane)
+
+    def _take_turn(self, lane: Hashable, taken: list[bytes]) -> int:
+        queue = self._lanes[lane]
+        size = 0
+        while queue and size < QUANTUM:
+            frame = queue.popleft()
+            taken.append(frame)
+            size += len(frame)
+        if queue:
+            self._sizes[lane] -= size
+            self._rotation.append(lane)
+            if self.has_room(lane):
+                self._release(lane)
+        else:
+            self._drop(lane)
+        return size
+
+    def _drop(self, lane: Hashable) -> None:
+        del self._lanes[lane], self._sizes[lane]
+        self._release(lane)
+
+    def _release(self, lane: Hashable) -> None:
+        for ready in self._waiting.pop(lane, ()):
+            if not ready.done():
+                ready.set_result(None)

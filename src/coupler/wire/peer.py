@@ -1,0 +1,410 @@
+"""One side of a JSON-RPC connection.
+
+`data_received` is synchronous and awaits nothing: messages are handled in the order in which they came,
+and whatever takes time runs in a task of its own. So a running request, a dialog or a slow consumer never
+stops the next message from being read. Sending never blocks either; see `Outbox` for who goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from msgspec import UNSET, DecodeError, Raw, Struct, json
+
+from coupler.wire import messages
+from coupler.wire.errors import (
+    CANCELLED,
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    TIMED_OUT,
+    RpcError,
+)
+from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
+from coupler.wire.messages import Envelope, Malformed
+from coupler.wire.outbox import Lane, Outbox
+from coupler.wire.transport import Transport
+
+log = logging.getLogger("coupler.wire")
+
+CANCEL_REQUEST = "$/cancel_request"
+
+UNREAD_ANSWERS = 64 * 1024 * 1024
+"""Unsent bytes over which garbage gets no more answers: nobody reads them."""
+
+Answer = Raw | RpcError
+Deliver = Callable[[Answer], None]
+
+# What code of the layers above may raise without harm to the connection.
+_FAULTS = (Exception, asyncio.CancelledError)
+
+
+class Endpoint(Protocol):
+    """What stands behind a peer. All calls are synchronous and in the order of arrival."""
+
+    def request_received(self, request: Request) -> None:
+        """Answer the request now, or start what will answer it."""
+
+    def notification_received(self, method: str, params: Raw) -> None:
+        """Take note."""
+
+    def disconnected(self, error: RpcError) -> None:
+        """Nothing more will come; pending requests have failed with this error."""
+
+
+class Request:
+    """A request of the other side that wants exactly one answer."""
+
+    def __init__(self, peer: Peer, id: Raw, method: str, params: Raw) -> None:
+        self.id = id
+        self.method = method
+        self.params = params
+        self.lane: Lane = None
+        self._peer = peer
+        self._cancel: Callable[[], object] | None = None
+        self._cancelled = False
+        self._answered = False
+
+    def answer(self, result: Any) -> None:
+        """Answer with a result; None means an empty object."""
+        self._finish(messages.answer(self.id, result))
+
+    def fail(self, error: RpcError) -> None:
+        """Answer with an error."""
+        try:
+            frame = messages.failure(self.id, error)
+        except Exception as fault:
+            log.exception("the error of %s cannot be sent", self.method)
+            frame = messages.failure(self.id, internal_error(fault))
+        self._finish(frame)
+
+    def waive(self) -> None:
+        """The answer was given by other means."""
+        self._answered = True
+        self._peer.forget_incoming(self)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Answer with what `work` returns or raises; `$/cancel_request` cancels it."""
+        task = self._peer.start(self._answer_with(work))
+        task.add_done_callback(lambda _: self._finish_unstarted(work))
+        self.when_cancelled(task.cancel)
+
+    def when_cancelled(self, cancel: Callable[[], object]) -> None:
+        """What `$/cancel_request` calls, now if it came already; the answer is still owed afterwards."""
+        self._cancel = cancel
+        if self._cancelled:
+            cancel()
+
+    def cancel(self) -> None:
+        """The other side no longer needs the answer. To say so twice does not disturb the clean-up."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        if self._cancel is not None:
+            self._cancel()
+
+    async def _answer_with(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            self.answer(await work)
+        except asyncio.CancelledError:
+            self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
+        except RpcError as error:
+            self.fail(error)
+        except (Exception, SystemExit) as error:
+            log.exception("%s failed", self.method)
+            self.fail(internal_error(error))
+
+    def _finish_unstarted(self, work: Coroutine[Any, Any, Any]) -> None:
+        # A task that is cancelled before its first step never enters its own code.
+        if not self._answered:
+            work.close()
+            self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
+
+    def _finish(self, frame: bytes) -> None:
+        if self._answered:
+            log.error("a second answer to %s was dropped", self.method)
+            return
+        self._answered = True
+        self._peer.forget_incoming(self)
+        self._peer.send(frame, self.lane)
+
+
+class Peer:
+    """Sends and receives over one transport; the endpoint gives the messages their meaning."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        endpoint: Endpoint,
+        *,
+        frame_limit: int = DEFAULT_LIMIT,
+        answers_garbage: bool = True,
+    ) -> None:
+        self.outbox = Outbox()
+        self.closed_because: RpcError | None = None
+        self._transport = transport
+        self._endpoint = endpoint
+        self._answers_garbage = answers_garbage
+        self._frames = FrameBuffer(frame_limit)
+        self._last_id = 0
+        self._pending: dict[bytes, tuple[str, Lane, Deliver]] = {}
+        self._incoming: dict[bytes, Request] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unwritten: bytes | memoryview = b""
+        self._flush_is_due = False
+        self._output_blocked = False
+        self._output_broken = False
+        self._await_drained: list[asyncio.Future[None]] = []
+        self._await_answered: list[asyncio.Future[None]] = []
+
+    def open(self) -> None:
+        """Begin to receive. Needs a running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._transport.open(self)
+
+    def notify(self, method: str, params: Any, lane: Lane = None) -> None:
+        """Tell the other side something. Never blocks."""
+        self.send(messages.notification(method, params), lane)
+
+    def ask(self, method: str, params: Any, deliver: Deliver, lane: Lane = None) -> bytes:
+        """Send a request; `deliver` gets the answer at receipt, in order with all other messages.
+
+        Returns the request's id, which `give_up` takes.
+        """
+        self._last_id += 1
+        key = b"%d" % self._last_id
+        if self.closed_because is not None:
+            deliver(self.closed_because)
+            return key
+        frame = messages.request(self._last_id, method, params)
+        self._pending[key] = (method, lane, deliver)
+        self.send(frame, lane)
+        return key
+
+    async def request(
+        self, method: str, params: Any, *, lane: Lane = None, deadline: float | None = None
+    ) -> Raw:
+        """Send a request and wait for its result; cancelling the wait cancels the other side's work."""
+        answered: asyncio.Future[Raw] = self._loop.create_future()
+        key = self.ask(method, params, lambda answer: _settle(answered, answer), lane)
+        try:
+            async with asyncio.timeout(deadline):
+                return await answered
+        except TimeoutError:
+            self.give_up(key)
+            message = f"{method} was not answered within {deadline:g} s"
+            raise RpcError.because(TIMED_OUT, message, method=method) from None
+        except asyncio.CancelledError:
+            self.give_up(key)
+            raise
+
+    def give_up(self, id: bytes) -> None:
+        """Stop waiting for an answer and tell the other side so; what still comes is ignored."""
+        if id in self._pending:
+            # In the request's own lane: the cancel must not come before what it cancels.
+            _, lane, _ = self._pending.pop(id)
+            self.notify(CANCEL_REQUEST, {"requestId": int(id)}, lane)
+
+    def send(self, frame: bytes, lane: Lane = None) -> None:
+        """Queue an encoded frame; once the other side is gone it is dropped."""
+        if not self._output_broken:
+            self.outbox.put(frame, lane)
+            self._schedule_flush()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something that belongs to this connection and ends with it at the latest."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def all_answered(self) -> None:
+        """Wait until every request that was read has its answer."""
+        while self._incoming:
+            await self._wait_among(self._await_answered)
+
+    async def drain(self) -> None:
+        """Wait until everything queued was handed to the transport."""
+        while self.outbox.unsent or self._unwritten:
+            await self._wait_among(self._await_drained)
+
+    async def close(self, grace: float = 1.0) -> None:
+        """End the connection and all running requests; what ignores that is left behind."""
+        running = self._tasks - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=grace)
+        self.input_ended(RpcError.because(CONNECTION_CLOSED, "the connection was closed"))
+        self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle every message that these bytes complete, in order."""
+        for frame in self._frames.feed(data):
+            self._handle(frame)
+
+    def input_ended(self, error: Exception | None) -> None:
+        """The other side writes no more; with an error it does not read either."""
+        if error is not None:
+            self._output_broken = True
+            self._unwritten = b""
+            self.outbox.clear()
+            _wake(self._await_drained)
+        if self.closed_because is not None:
+            return
+        if error is None:
+            for frame in self._frames.end():
+                self._handle(frame)
+        self.closed_because = _closed_because(error)
+        pending, self._pending = self._pending, {}
+        for _, _, deliver in pending.values():
+            self._tell(deliver, self.closed_because)
+        self._tell(self._endpoint.disconnected, self.closed_because)
+
+    def output_ready(self) -> None:
+        """Go on writing."""
+        self._output_blocked = False
+        self._flush()
+
+    def forget_incoming(self, request: Request) -> None:
+        """The request was answered."""
+        if self._incoming.get(bytes(request.id)) is request:
+            del self._incoming[bytes(request.id)]
+        if not self._incoming:
+            _wake(self._await_answered)
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_is_due and not self._output_blocked:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Write once, so that what came in meanwhile is read before more goes out."""
+        self._flush_is_due = False
+        data = self._unwritten or self.outbox.take()
+        sent = self._transport.write(data) if data else 0
+        if sent < len(data):
+            self._unwritten = memoryview(data)[sent:]
+            self._output_blocked = True
+            return
+        self._unwritten = b""
+        if self.outbox.unsent:
+            self._schedule_flush()
+        else:
+            _wake(self._await_drained)
+
+    async def _wait_among(self, waiters: list[asyncio.Future[None]]) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiters.append(waiter)
+        await waiter
+
+    def _tell(self, listener: Callable[[RpcError], None], error: RpcError) -> None:
+        """Say that the connection ended; a listener that fails keeps the others from nothing."""
+        try:
+            listener(error)
+        except _FAULTS:
+            log.exception("the end of the connection could not be handled")
+
+    def _handle(self, frame: Frame) -> None:
+        try:
+            message = messages.parse(frame, self._frames.limit)
+            if isinstance(message, Malformed):
+                self._handle_malformed(message)
+            elif message.method is UNSET:
+                self._handle_answer(message.id, _answer_in(message))
+            elif message.id:
+                self._handle_request(Request(self, message.id, message.method, message.params))
+            elif message.method == CANCEL_REQUEST:
+                self._handle_cancel(message.params)
+            else:
+                self._endpoint.notification_received(message.method, message.params)
+        except _FAULTS:
+            # A fault of ours must cost one message, like a fault of the peer's.
+            log.exception("a message could not be handled")
+
+    def _handle_request(self, request: Request) -> None:
+        self._incoming[bytes(request.id)] = request
+        try:
+            self._endpoint.request_received(request)
+        except RpcError as error:
+            request.fail(error)
+        except Exception as error:
+            log.exception("%s failed", request.method)
+            request.fail(internal_error(error))
+
+    def _handle_answer(self, id: Raw, answer: Answer) -> None:
+        method, _, deliver = self._pending.pop(bytes(id), (None, None, None))
+        if deliver is None:
+            log.info("an answer to the unknown request %s was ignored", bytes(id)[:100])
+            return
+        log.debug("%s was answered", method)
+        deliver(answer)
+
+    def _handle_cancel(self, params: Raw) -> None:
+        try:
+            target = _cancel_decoder.decode(params).request_id
+        except DecodeError:
+            log.warning("a %s without a requestId was ignored", CANCEL_REQUEST)
+            return
+        request = self._incoming.get(bytes(target))
+        if request is not None:
+            request.cancel()
+
+    def _handle_malformed(self, message: Malformed) -> None:
+        kind, echo, error = message
+        if kind == "unknown" and bytes(echo) in self._pending:
+            # JavaScript leaves a result out that is undefined.
+            self._handle_answer(echo, messages.NULL)
+            return
+        log.warning("a %s could not be read: %s", "message" if kind == "unknown" else kind, error.message)
+        if kind == "response":
+            self._handle_answer(echo, error)
+        elif kind == "request" or (kind == "unknown" and self._wants_to_know_of_garbage()):
+            self.send(messages.failure(echo, error))
+
+    def _wants_to_know_of_garbage(self) -> bool:
+        return self._answers_garbage and self.outbox.unsent < UNREAD_ANSWERS
+
+
+def internal_error(error: Exception | SystemExit) -> RpcError:
+    """The answer for an exception that nobody foresaw."""
+    return RpcError.because(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+
+
+class _CancelRequest(Struct, rename="camel"):
+    request_id: Raw
+
+
+_cancel_decoder = json.Decoder(_CancelRequest)
+
+
+def _answer_in(message: Envelope) -> Answer:
+    # Peers exist that write `"error": null` beside a result.
+    if not message.error or (message.result and bytes(message.error) == b"null"):
+        return message.result
+    return messages.parse_error(message.error)
+
+
+def _settle(future: asyncio.Future[Raw], answer: Answer) -> None:
+    if future.done():
+        return
+    if isinstance(answer, RpcError):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()
+
+
+def _closed_because(error: Exception | None) -> RpcError:
+    if isinstance(error, RpcError):
+        return error
+    detail = f": {error}" if error is not None else ""
+    return RpcError.because(CONNECTION_CLOSED, f"the other side closed the connection{detail}")

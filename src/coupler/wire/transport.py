@@ -1,0 +1,92 @@
+"""The seam between a peer and whatever moves its bytes, and a pair of ends in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Receiver(Protocol):
+    """What a transport calls, always on the event loop's thread."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came in."""
+
+    def input_ended(self, error: Exception | None) -> None:
+        """No more bytes will come, because of an error or in good order."""
+
+    def output_ready(self) -> None:
+        """The transport takes bytes again."""
+
+
+class Transport(Protocol):
+    """Moves bytes both ways without ever blocking the loop."""
+
+    def open(self, receiver: Receiver) -> None:
+        """Begin to deliver."""
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Take as many bytes as go out now; `output_ready` follows when there were more."""
+
+    def close(self) -> None:
+        """Stop delivering and give up the descriptors."""
+
+
+class MemoryTransport:
+    """One end of a pair that lives in one process and one event loop."""
+
+    def __init__(self) -> None:
+        self._partner: MemoryTransport | None = None
+        self._receiver: Receiver | None = None
+        self._in_flight = False
+        self._unopened: bytes = b""
+        self._closed = False
+
+    @classmethod
+    def pair(cls) -> tuple[MemoryTransport, MemoryTransport]:
+        """Two ends that are joined."""
+        one, other = cls(), cls()
+        one._partner, other._partner = other, one
+        return one, other
+
+    def open(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        if self._partner is not None and self._partner._unopened:
+            self._later(self._partner._deliver, self._partner._unopened)
+        if self._partner is not None and self._partner._closed:
+            self._later(self._end)
+
+    def write(self, data: bytes | memoryview) -> int:
+        # One write a tick: the same back-pressure that a full pipe gives.
+        if self._in_flight or self._closed:
+            return 0
+        self._in_flight = True
+        self._later(self._deliver, bytes(data))
+        return len(data)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._receiver = None
+        if self._partner is not None:
+            self._later(self._partner._end)
+
+    def _deliver(self, data: bytes) -> None:
+        partner = self._partner
+        if partner is not None and partner._receiver is None and not partner._closed:
+            self._unopened = data
+            return
+        self._in_flight = False
+        if partner is not None and partner._receiver is not None:
+            partner._receiver.data_received(data)
+        if self._receiver is not None:
+            self._receiver.output_ready()
+
+    def _end(self) -> None:
+        if self._receiver is not None:
+            self._receiver.input_ended(None)
+
+    def _later(self, callback: Callable[..., None], *arguments: bytes) -> None:
+        asyncio.get_running_loop().call_soon(callback, *arguments)
