@@ -1,0 +1,59 @@
+"""Coupler couples any editor to any agent over the Agent Client Protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coupler.__about__ import __version__
+
+if TYPE_CHECKING:
+    from coupler.agent.agent import Agent
+    from coupler.agent.errors import AuthRequiredError
+    from coupler.agent.serving import serve, serve_async
+    from coupler.agent.session import Session
+    from coupler.agent.turn import Turn
+    from coupler.client.errors import AgentError
+    from coupler.client.policy import Policy
+    from coupler.coupling import connect
+    from coupler.process.environment import Environment
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "AuthRequiredError",
+    "Environment",
+    "Policy",
+    "Session",
+    "Turn",
+    "__version__",
+    "connect",
+    "serve",
+    "serve_async",
+]
+
+_HOMES = {
+    "Agent": "coupler.agent.agent",
+    "AgentError": "coupler.client.errors",
+    "AuthRequiredError": "coupler.agent.errors",
+    "Environment": "coupler.process.environment",
+    "Policy": "coupler.client.policy",
+    "Session": "coupler.agent.session",
+    "Turn": "coupler.agent.turn",
+    "connect": "coupler.coupling",
+    "serve": "coupler.agent.serving",
+    "serve_async": "coupler.agent.serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used, so that `import coupler` costs next to nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,142 @@
+"""How version 1 of the protocol spells events, in both directions.
+
+`to_update` is what an agent sends, `from_update` what a client reads. v1 announces a tool call with one
+kind of update and changes it with another, so both directions are told which calls are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from coupler.events.event import (
+    Commands,
+    Compaction,
+    CompactionSummary,
+    Content,
+    Event,
+    Info,
+    Mode,
+    Notice,
+    Options,
+    Other,
+    Plan,
+    Role,
+    Text,
+    Thought,
+    Usage,
+)
+from coupler.events.tool_call import ToolCall, ToolUpdate
+from coupler.schema import v1
+from coupler.schema.unknown import Unknown
+
+if TYPE_CHECKING:
+    from coupler.schema.v1 import SessionUpdate
+
+Emitted: TypeAlias = Text | Thought | Content | Plan | ToolUpdate
+"""The events that an agent's turn emits."""
+
+T = TypeVar("T")
+
+_CHUNKS: dict[Role, type[v1.ContentChunk]] = {
+    "agent": v1.AgentMessageChunk,
+    "thought": v1.AgentThoughtChunk,
+    "user": v1.UserMessageChunk,
+}
+_ROLES: dict[type, Role] = {chunk: role for role, chunk in _CHUNKS.items()}
+_TEXTS: dict[type, type[Text | Thought]] = {v1.AgentMessageChunk: Text, v1.AgentThoughtChunk: Thought}
+
+
+def to_update(event: Emitted, announced: Container[str]) -> SessionUpdate:
+    """The update that says this event to a client."""
+    match event:
+        case Text(text, message_id):
+            return v1.AgentMessageChunk(v1.TextContent(text), message_id or UNSET)
+        case Thought(text, message_id):
+            return v1.AgentThoughtChunk(v1.TextContent(text), message_id or UNSET)
+        case Content(block, role, message_id):
+            return cast("SessionUpdate", _CHUNKS[role](block, message_id or UNSET))
+        case Plan(entries):
+            return v1.Plan(entries)
+        case ToolUpdate(id=id):
+            kind = v1.ToolCallUpdate if id in announced else v1.ToolCall
+            return cast("SessionUpdate", kind(tool_call_id=id, **_changes(event)))
+
+
+def from_update(update: SessionUpdate, calls: Mapping[str, ToolCall]) -> Event:
+    """The event in a client's words; `calls` are the tool calls as they stood before."""
+    # Nearly all of a stream is text, so that is looked at before everything else.
+    if isinstance(update, v1.ContentChunk):
+        return _piece_of_message(update)
+    match update:
+        case v1.ToolCall(id):
+            return ToolCall(id=id).updated(patch_of(update))
+        case v1.ToolCallUpdate(id):
+            return calls.get(id, ToolCall(id=id)).updated(patch_of(update))
+        case v1.Plan(entries):
+            return Plan(tuple(entries))
+        case v1.UsageUpdate(used, size, cost):
+            return Usage(used, size, _known(cost))
+        case _:
+            return _rarer_event(update)
+
+
+def _piece_of_message(chunk: v1.ContentChunk) -> Event:
+    block, kind = chunk.content, _TEXTS.get(type(chunk))
+    if kind is not None and isinstance(block, v1.TextContent):
+        return kind(block.text, chunk.message_id or None)
+    return Content(block, _ROLES[type(chunk)], chunk.message_id or None)
+
+
+def _rarer_event(update: SessionUpdate) -> Event:
+    match update:
+        case v1.AvailableCommandsUpdate(commands):
+            return Commands(tuple(commands))
+        case v1.CurrentModeUpdate(mode_id):
+            return Mode(mode_id)
+        case v1.ConfigOptionUpdate(options):
+            return Options(tuple(options))
+        case v1.SessionInfoUpdate(title, updated_at):
+            return Info(title, updated_at)
+        case v1.Notice(severity, title, description):
+            return Notice(severity, title, _known(description))
+        case v1.CompactionUpdate(id, status, summary, error):
+            return Compaction(id, status, tuple(summary) if summary else _cleared(summary), error)
+        case v1.CompactionSummaryChunk(id, block):
+            return CompactionSummary(id, block)
+        case Unknown():
+            return Other(update.tag, dict(update))
+        case _:
+            # A kind of the schema that has no event yet is kept like one that nobody knows.
+            raw = msgspec.to_builtins(update)
+            return Other(raw.get("sessionUpdate", ""), raw)
+
+
+def patch_of(update: v1.ToolCall | v1.ToolCallUpdate | v1.PermissionToolCall) -> ToolUpdate:
+    """What an update or a permission request says of a tool call."""
+    changes: dict[str, Any] = {}
+    for name in _TOOL_FIELDS:
+        value = getattr(update, name)
+        # v1 has no way to clear a field: null leaves it as it was.
+        if value is not UNSET and value is not None:
+            changes[name] = tuple(value) if name in ("content", "locations") else value
+    return ToolUpdate(id=update.tool_call_id, **changes)
+
+
+def _changes(update: ToolUpdate) -> dict[str, Any]:
+    return {name: value for name in _TOOL_FIELDS if (value := getattr(update, name)) is not UNSET}
+
+
+_TOOL_FIELDS = tuple(name for name in ToolUpdate.__struct_fields__ if name != "id")
+
+
+def _known(value: T | UnsetType | None) -> T | None:
+    return None if isinstance(value, UnsetType) else value
+
+
+def _cleared(value: object) -> UnsetType | None:
+    """Omitted leaves as it was; null and an empty list both clear."""
+    return UNSET if value is UNSET else None
