@@ -1,0 +1,81 @@
+"""What an agent is: something that takes a prompt and emits events."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from coupler.schema.v1 import StopReason
+
+if TYPE_CHECKING:
+    from coupler.agent.blocking import BlockingTurn
+    from coupler.agent.turn import Turn
+
+ALWAYS_ACCEPTED = frozenset({"text", "resource_link"})
+
+TurnFunction: TypeAlias = Callable[["Turn"], Awaitable[StopReason | None]]
+BlockingTurnFunction: TypeAlias = Callable[["BlockingTurn"], StopReason | None]
+
+
+class Agent:
+    """Subclass this and write `prompt`. A class is instantiated for each session, an instance is shared."""
+
+    name: ClassVar[str | None] = None
+    title: ClassVar[str | None] = None
+    version: ClassVar[str | None] = None
+    accepts: Collection[str] = ("resource",)
+    """What prompts may hold besides text and links: "image", "audio", "resource" (embedded files)."""
+
+    async def prompt(self, turn: Turn) -> StopReason | None:
+        """Answer one prompt. Returning None ends the turn normally.
+
+        A cancel arrives as `asyncio.CancelledError`. A plain `def` works too, in a thread of its own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no `prompt` method")
+
+    def accepted_blocks(self) -> frozenset[str]:
+        """The types of content blocks that a prompt may hold."""
+        return ALWAYS_ACCEPTED | frozenset(self.accepts)
+
+    async def perform(self, turn: Turn) -> StopReason | None:
+        """Run `prompt`, whichever way it is written."""
+        return await _call(self.prompt, turn)
+
+
+class FunctionAgent(Agent):
+    """A turn function as an agent."""
+
+    def __init__(self, function: TurnFunction | BlockingTurnFunction) -> None:
+        self.function = function
+
+    async def prompt(self, turn: Turn) -> StopReason | None:
+        return await _call(self.function, turn)
+
+
+async def _call(function: Callable[[Any], Any], turn: Turn) -> StopReason | None:
+    if inspect.iscoroutinefunction(function):
+        result: StopReason | None = await function(turn)
+        return result
+    # Imported on use: most agents are coroutines.
+    from coupler.agent.blocking import call_in_thread
+
+    return await call_in_thread(function, turn)
+
+
+def is_turn_function(value: object) -> bool:
+    """Whether this is a function whose one parameter is named `turn` or annotated `Turn`."""
+    if not inspect.isfunction(value) and not inspect.ismethod(value):
+        return False
+    parameters = [
+        parameter
+        for parameter in inspect.signature(value).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(parameters) == 1 and (parameters[0].name == "turn" or _means_turn(parameters[0].annotation))
+
+
+def _means_turn(annotation: object) -> bool:
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2] in ("Turn", "BlockingTurn")

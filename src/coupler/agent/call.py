@@ -1,0 +1,196 @@
+"""A tool call while it runs: what a turn reports of it, and the question whether it may."""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+from operator import index
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast, get_args
+
+from msgspec import UNSET
+
+from coupler.agent.errors import describe
+from coupler.agent.json_value import json_value
+from coupler.agent.ledger import CANCELLED_META, text_content
+from coupler.agent.text import block, chosen, plain_text
+from coupler.schema.v1 import (
+    Content,
+    ContentBlock,
+    Diff,
+    PermissionOption,
+    PermissionToolCall,
+    RequestPermissionRequest,
+    SelectedPermissionOutcome,
+    ToolCallContent,
+    ToolCallLocation,
+    ToolKind,
+)
+from coupler.wire.errors import RpcError
+
+if TYPE_CHECKING:
+    from coupler.agent.turn import Turn
+
+KINDS: tuple[str, ...] = get_args(ToolKind)
+LAST_LINE = 2**32 - 1
+
+ALLOW = PermissionOption("allow_once", "Allow", "allow_once")
+REJECT = PermissionOption("reject_once", "Reject", "reject_once")
+
+
+class Call:
+    """Announced as pending; runs once it is allowed or goes on without asking; ends with its block."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        title: str,
+        *,
+        kind: ToolKind,
+        name: str | None,
+        path: str | None,
+        line: int | None,
+        input: Any,
+        id: str | None,
+    ) -> None:
+        self.title = plain_text(title, "a tool call's title")
+        self.kind = cast(ToolKind, chosen(kind, KINDS, "a tool call's kind"))
+        self.id = plain_text(id, "a tool call's id") if id is not None else ""
+        self._turn = turn
+        self._name = plain_text(name, "a tool's name") if name is not None else None
+        self._input = json_value(input) if input is not None else UNSET
+        self._locations: list[ToolCallLocation] = []
+        self._content: list[ToolCallContent] = []
+        self._is_open = False
+        self._started = False
+        self._refused: str | None = None
+        if path is not None:
+            self._locations.append(self._location(path, line))
+
+    async def __aenter__(self) -> Self:
+        self._turn.check_alive()
+        self._turn.begin_new_message()
+        self.id = self._ledger.announce(
+            self.title,
+            id=self.id or None,
+            kind=self.kind,
+            status="pending",
+            name=self._name or UNSET,
+            locations=tuple(self._locations) or UNSET,
+            raw_input=self._input,
+        )
+        self._is_open = True
+        await self._turn.session.wait_for_room()
+        # Code that goes on without asking is running; code that asks next does so before this is called.
+        asyncio.get_running_loop().call_soon(self._start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_open = False
+        self._started = True
+        if isinstance(error, asyncio.CancelledError):
+            self._fail("cancelled", meta=CANCELLED_META)
+        elif error is not None:
+            self._fail(describe(error))
+        elif self._refused is not None:
+            self._fail(self._refused)
+        else:
+            self._ledger.settle(self.id, "completed")
+
+    async def output(self, content: str | ContentBlock) -> None:
+        """Add text, an image or another block to what the call shows."""
+        if isinstance(content, str):
+            self._content.append(text_content(plain_text(content, "a tool's output")))
+        else:
+            self._content.append(Content(block(content, "a tool's output")))
+        await self._report(content=tuple(self._content))
+
+    async def diff(self, path: str, old: str | None, new: str) -> None:
+        """Add a change of a file; `old` is None for a new one."""
+        new = plain_text(new, "a file's new text")
+        old = plain_text(old, "a file's old text") if old is not None else None
+        self._content.append(Diff(self._absolute(path), new, old))
+        await self._report(content=tuple(self._content))
+
+    async def locate(self, path: str, line: int | None = None) -> None:
+        """Add a place in a file that the call works on, which editors can follow."""
+        self._locations.append(self._location(path, line))
+        await self._report(locations=tuple(self._locations))
+
+    async def retitle(self, title: str) -> None:
+        """Show another title."""
+        self.title = plain_text(title, "a tool call's title")
+        await self._report(title=self.title)
+
+    async def input(self, value: Any) -> None:
+        """Report what the tool was called with; any object will do."""
+        self._input = json_value(value)
+        await self._report(raw_input=self._input)
+
+    async def result(self, value: Any) -> None:
+        """Report what the tool returned; any object will do."""
+        await self._report(raw_output=json_value(value))
+
+    async def permitted(self) -> bool:
+        """Ask the user. Anything but a clear yes is a no, and leaving the block then fails the call."""
+        if not self._is_open:
+            raise RuntimeError("ask inside of the call's block: `async with turn.tool(…) as call`")
+        self._started = True
+        question = RequestPermissionRequest(self._turn.session.id, self._as_asked(), (ALLOW, REJECT))
+        try:
+            answer = await self._turn.call_editor(question)
+        except RpcError as error:
+            self._refused = f"not permitted: {error.message}"
+            return False
+        match answer.outcome:
+            case SelectedPermissionOutcome(option_id) if option_id == ALLOW.option_id:
+                self._refused = None
+                self._ledger.update(self.id, status="in_progress")
+                return True
+        self._refused = "not permitted by the user"
+        return False
+
+    async def _report(self, **fields: Any) -> None:
+        self._turn.check_alive()
+        if not self._started:
+            self._started = True
+            fields["status"] = "in_progress"
+        self._ledger.update(self.id, **fields)
+        await self._turn.session.wait_for_room()
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._ledger.update(self.id, status="in_progress")
+
+    def _fail(self, reason: str, **fields: Any) -> None:
+        content = (*self._content, text_content(reason))
+        self._ledger.settle(self.id, "failed", content=content, **fields)
+
+    def _as_asked(self) -> PermissionToolCall:
+        return PermissionToolCall(
+            self.id,
+            kind=self.kind,
+            status="pending",
+            title=self.title,
+            name=self._name or UNSET,
+            content=tuple(self._content) or UNSET,
+            locations=tuple(self._locations) or UNSET,
+            raw_input=self._input,
+        )
+
+    def _location(self, path: str, line: int | None) -> ToolCallLocation:
+        if line is None:
+            return ToolCallLocation(self._absolute(path))
+        if not 0 <= index(line) <= LAST_LINE:
+            raise ValueError(f"a line is a number from 0 on, not {line}")
+        return ToolCallLocation(self._absolute(path), index(line))
+
+    def _absolute(self, path: str) -> str:
+        return os.path.normpath(os.path.join(self._turn.session.cwd, plain_text(os.fspath(path), "a path")))
+
+    @property
+    def _ledger(self) -> Any:
+        return self._turn.session.ledger

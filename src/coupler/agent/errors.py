@@ -1,0 +1,80 @@
+"""The agent's rows of the error table, and the whole table."""
+
+from __future__ import annotations
+
+from coupler.extras import MissingExtraError
+from coupler.schema.decoding import DecodingError
+from coupler.wire import errors as wire
+from coupler.wire.errors import Reason, RpcError
+
+NOT_INITIALIZED = Reason("not_initialized", -32600, "Something was called before `initialize`.")
+ALREADY_INITIALIZED = Reason("already_initialized", -32600, "`initialize` was called a second time.")
+SESSION_BUSY = Reason("session_busy", -32600, "The session has a running turn; cancel it or wait.")
+UNKNOWN_SESSION = Reason("unknown_session", -32002, "No such session here; `data.sessionId` names it.")
+AUTH_REQUIRED = Reason("auth_required", -32000, "The agent wants the user to log in first.")
+AGENT_FAILED = Reason("agent_failed", -32603, "The agent's own code raised; the session lives on.")
+TARGET_FAILED = Reason("target_failed", -32603, "The agent could not be loaded; stderr has the traceback.")
+NOT_OFFERED = Reason("not_offered", -32601, "The agent wanted something that the client does not offer.")
+SHUTTING_DOWN = Reason("shutting_down", -32600, "The agent is ending and takes no more work.")
+
+LONGEST_MESSAGE = 8 * 1024
+"""Characters of an exception that a client gets to see."""
+
+REASONS = (
+    *wire.REASONS,
+    NOT_INITIALIZED,
+    ALREADY_INITIALIZED,
+    SESSION_BUSY,
+    UNKNOWN_SESSION,
+    AUTH_REQUIRED,
+    AGENT_FAILED,
+    TARGET_FAILED,
+    NOT_OFFERED,
+    SHUTTING_DOWN,
+)
+
+
+class AuthRequiredError(RpcError):
+    """Raised by an agent's code that cannot go on before the user has logged in; say how in the message."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(AUTH_REQUIRED.code, message, {"reason": AUTH_REQUIRED.name})
+
+
+class EditorError(RpcError):
+    """The client refused what it was asked, or answered something that does not fit."""
+
+
+def describe(error: BaseException) -> str:
+    """An exception in a sentence, whatever its own text is like."""
+    try:
+        text = str(error)
+    except Exception as fault:
+        text = f"<its text cannot be shown: {type(fault).__name__}>"
+    if len(text) > LONGEST_MESSAGE:
+        text = f"{text[:LONGEST_MESSAGE]}… ({len(text)} characters)"
+    if isinstance(error, MissingExtraError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def agent_failed(error: BaseException) -> RpcError:
+    """The answer for what an agent's code raised.
+
+    What the code means for the client goes through. What came from the client does not: its refusal of a
+    file would look like ours of the prompt.
+    """
+    if isinstance(error, RpcError) and not isinstance(error, EditorError):
+        return error
+    return RpcError.because(AGENT_FAILED, describe(error))
+
+
+def unknown_session(session_id: str) -> RpcError:
+    """The refusal of a call for a session that is not open here."""
+    message = f"there is no session {session_id!r}: create one with session/new"
+    return RpcError.because(UNKNOWN_SESSION, message, sessionId=session_id)
+
+
+def invalid_params(method: str, error: DecodingError) -> RpcError:
+    """The refusal of params that do not fit, naming the field."""
+    return RpcError.because(wire.INVALID_PARAMS, f"{method}: {error}", path=error.path)

@@ -1,0 +1,149 @@
+"""A target on its way: what it says of itself is known at once, the target itself when it is imported.
+
+The modules of installed packages are imported by a thread while the loop goes on serving. The target's own
+module runs on the main thread afterwards: user code expects signals, event loops and databases there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw
+
+from coupler.agent.agent import Agent
+from coupler.agent.blueprint import Blueprint
+from coupler.agent.errors import TARGET_FAILED, describe
+from coupler.agent.introduction import introduce
+from coupler.agent.memory import Memory, Record
+from coupler.agent.target import Served, TargetError, blueprint_of, load
+from coupler.extras import MissingExtraError
+from coupler.schema.v1 import InitializeResponse
+from coupler.wire.errors import RpcError
+
+log = logging.getLogger("coupler.agent")
+
+Introduction = InitializeResponse | Raw
+
+_NOT_THE_TARGET = ("<frozen", str(Path(__file__).parent), str(Path(importlib.__file__).parent))
+
+
+class Loading:
+    """Gives the introduction now and the blueprint as soon as there is one."""
+
+    def __init__(self, served: Served, memory: Memory | None = None, record: Record | None = None) -> None:
+        self._served = served
+        self._memory = memory
+        self._record = record
+        self._outcome: Blueprint | RpcError | None = None
+        self._done = asyncio.Event()
+        if not isinstance(served.target, str):
+            self._outcome = blueprint_of(served)
+            self._done.set()
+        elif record is None:
+            self._load(served.target)
+        self.introduction = self._introduce()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the target was imported, or has failed to be."""
+        return self._outcome is not None
+
+    async def blueprint(self) -> Blueprint:
+        """The loaded target; raises what is to be answered if it could not be loaded."""
+        await self._done.wait()
+        if isinstance(self._outcome, Blueprint):
+            return self._outcome
+        assert self._outcome is not None
+        raise self._outcome
+
+    async def run(self) -> None:
+        """Import what an earlier start's record allowed to leave for later."""
+        if self._record is not None and not self.is_done:
+            await _import_in_thread(self._record.packages)
+            self._load(self._served.target)
+
+    def _introduce(self) -> Introduction:
+        if self._record is not None:
+            return Raw(self._record.introduction.encode())
+        if isinstance(self._outcome, Blueprint):
+            return self._outcome.introduction
+        return introduce(Agent, **self._served.options)
+
+    def _load(self, words: str) -> None:
+        before = {*sys.modules}
+        try:
+            with _no_running_loop():
+                blueprint = load(words, self._served.options)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # On stderr whatever the log settings are: this is what an editor's log shows the author.
+            traceback.print_exception(error, file=sys.stderr)
+            self._outcome = _failure(words, error)
+        else:
+            self._outcome = blueprint
+            self._remember(words, blueprint, [name for name in [*sys.modules] if name not in before])
+        self._done.set()
+
+    def _remember(self, words: str, blueprint: Blueprint, imported: list[str]) -> None:
+        text = msgspec.json.encode(blueprint.introduction).decode()
+        if self._memory is None:
+            return
+        if self._record is None:
+            self._memory.remember(text, imported)
+        elif self._record.introduction != text:
+            self._memory.forget()
+            log.warning("%s introduces itself differently than before: restart it to use that", words)
+
+
+@contextlib.contextmanager
+def _no_running_loop() -> Iterator[None]:
+    """Let a module call `asyncio.run` while it is imported, as it may under `python module.py`."""
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+
+
+async def _import_in_thread(modules: list[str]) -> None:
+    missing = [name for name in modules if name not in sys.modules]
+    if not missing:
+        return
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def run() -> None:
+        for name in missing:
+            # The target's own import will say what is wrong with a package, in its own words.
+            with contextlib.suppress(BaseException):
+                importlib.import_module(name)
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=run, name="coupler-imports", daemon=True).start()
+    await done.wait()
+
+
+def _failure(words: str, error: BaseException) -> RpcError:
+    if isinstance(error, MissingExtraError | TargetError):
+        return RpcError.because(TARGET_FAILED, str(error))
+    return RpcError.because(TARGET_FAILED, f"could not load {words}: {describe(error)}{_place(error)}")
+
+
+def _place(error: BaseException) -> str:
+    """Where the target's code raised, leaving out what only led there."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_NOT_THE_TARGET):
+            return f" ({frame.filename}, line {frame.lineno})"
+    return ""

@@ -1,0 +1,119 @@
+"""One `session/prompt`, from its admission to its one answer.
+
+Whatever the agent's code does, the answer comes: after a return, an exception, a cancel, and also when the
+code ignores the cancel. Before it goes out every open tool call is settled, and after it the turn is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import get_args
+
+from coupler.agent.agent import Agent
+from coupler.agent.errors import agent_failed, describe
+from coupler.agent.turn import Turn, TurnEndedError
+from coupler.schema.v1 import PromptResponse, StopReason
+from coupler.wire.errors import CANCELLED, RpcError
+from coupler.wire.peer import Peer, Request
+
+log = logging.getLogger("coupler.agent")
+
+CANCEL_GRACE = 5.0
+"""Seconds that cancelled code has for its clean-up before it is left behind."""
+
+STOP_REASONS: tuple[str, ...] = get_args(StopReason)
+
+
+class Prompting:
+    """Runs an agent's code for one prompt and answers the request exactly once."""
+
+    def __init__(self, request: Request, turn: Turn, agent: Agent, ended: Callable[[], None]) -> None:
+        self._request = request
+        self._turn = turn
+        self._agent = agent
+        self._ended = ended
+        self._is_cancelled = False
+        self._is_over = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    def start(self, peer: Peer) -> None:
+        """Begin; a cancel that was read right behind the prompt finds it running."""
+        self._task = peer.start(self._run())
+        # A task that is cancelled before its first step never enters its own code.
+        self._task.add_done_callback(lambda _: self._conclude_cancelled())
+        self._request.when_cancelled(self.cancel)
+
+    def cancel(self, grace: float | None = None) -> None:
+        """Cancel the agent's code; what has not ended after the grace is left behind."""
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            self._task.cancel()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (CANCEL_GRACE if grace is None else grace)
+        if self._patience is not None:
+            # Who cancels again and again must not put off the end.
+            deadline = min(deadline, self._patience.when())
+            self._patience.cancel()
+        self._patience = loop.call_at(deadline, self._abandon)
+
+    async def _run(self) -> None:
+        try:
+            self._conclude_stopped(await self._agent.perform(self._turn) or "end_turn")
+        except asyncio.CancelledError:
+            self._conclude_cancelled()
+        except BaseException as error:
+            self._conclude_failed(error)
+
+    def _conclude_stopped(self, reason: str) -> None:
+        if self._is_cancelled:
+            self._conclude_cancelled()
+        elif reason in STOP_REASONS:
+            self._settle("completed")
+            self._finish(reason)
+        else:
+            known = ", ".join(STOP_REASONS)
+            self._conclude_failed(
+                ValueError(f"the agent returned {reason!r}; a stop reason is one of {known}")
+            )
+
+    def _conclude_failed(self, error: BaseException) -> None:
+        if self._is_cancelled:
+            log.info("the cancelled turn raised %s", describe(error))
+            self._conclude_cancelled()
+            return
+        log.error("the agent's turn failed", exc_info=error)
+        self._settle("failed", describe(error))
+        self._finish(agent_failed(error))
+
+    def _conclude_cancelled(self) -> None:
+        if self._is_over:
+            return
+        self._settle("failed", "cancelled", cancelled=True)
+        if self._is_cancelled:
+            self._finish("cancelled")
+        else:
+            self._finish(RpcError.because(CANCELLED, "the agent's code cancelled itself"))
+
+    def _abandon(self) -> None:
+        if not self._is_over:
+            log.warning("the cancelled turn did not end in time and is left behind")
+            self._conclude_cancelled()
+
+    def _settle(self, status: str, reason: str | None = None, *, cancelled: bool = False) -> None:
+        if not self._is_over:
+            self._turn.session.ledger.settle_all(status, reason, cancelled=cancelled)
+
+    def _finish(self, outcome: str | RpcError) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._turn.end(asyncio.CancelledError if self._is_cancelled else TurnEndedError)
+        if self._patience is not None:
+            self._patience.cancel()
+        self._ended()
+        if isinstance(outcome, RpcError):
+            self._request.fail(outcome)
+        else:
+            self._request.answer(PromptResponse(outcome))  # type: ignore[arg-type]

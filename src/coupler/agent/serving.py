@@ -1,0 +1,224 @@
+"""`serve`: an agent over this process's stdin and stdout, until its client leaves.
+
+EOF, SIGINT and SIGTERM take one path: turns are cancelled, requests that were read get their answers, and
+the process is gone within two seconds, whatever the agent's code does meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from coupler.agent.connection import AgentConnection
+from coupler.agent.hello import Greeting
+from coupler.agent.loading import Loading
+from coupler.agent.memory import Memory, Record
+from coupler.agent.target import Served, capture
+from coupler.agent.watchdog import Watchdog
+from coupler.logs import send_logs_to_stderr
+from coupler.wire.pipes import PipeTransport
+from coupler.wire.stdio import StdioIsTerminal, take_over
+from coupler.wire.transport import Transport
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+
+log = logging.getLogger("coupler.agent")
+
+PATIENCE = 1.5
+"""Seconds between the client's leaving and the end, at most; the turns' grace is part of it."""
+
+LAST_MOMENT = 1.9
+"""Seconds after which the process ends even if its code does not let go."""
+
+UNNOTICED = 0.5
+"""Seconds that the client may have been gone before the watchdog tells so."""
+
+LOADING_PATIENCE = 30.0
+"""Seconds to wait for a target that is still being imported: who pipes a file in wants the answers."""
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+TERMINAL_HINT = (
+    "This command speaks the Agent Client Protocol over stdin and stdout: an editor starts it.\n"
+    "Add it to your editor's configuration as a custom agent, or drive it from Python with coupler.connect()."
+)
+
+NO_GREETING = Greeting()
+
+
+def serve(
+    target: Any = None,
+    *,
+    factory: Callable[[Session], Any] | None = None,
+    name: str | None = None,
+    title: str | None = None,
+    version: str | None = None,
+) -> None:
+    """Serve an agent over stdin and stdout until the client leaves.
+
+    `target` is a function with one parameter `turn`, an `Agent` subclass or instance, or a string such as
+    `"app.py:agent"`. `factory` instead is called with each new session and returns one of those. Name,
+    title and version are what the client is told; without them the target's own are used.
+    """
+    served = _served(target, factory, name=name, title=title, version=version)
+    if capture(served):
+        return
+    try:
+        read_fd, write_fd = take_over()
+    except StdioIsTerminal:
+        print(TERMINAL_HINT, file=sys.stderr)
+        raise SystemExit(2) from None
+    send_logs_to_stderr()
+    with _own_signals():
+        run(served, read_fd, write_fd)
+    # The script goes on, for as long as it likes.
+    _call_off_exit()
+
+
+async def serve_async(
+    target: Any = None,
+    *,
+    factory: Callable[[Session], Any] | None = None,
+    name: str | None = None,
+    title: str | None = None,
+    version: str | None = None,
+    transport: Transport | None = None,
+) -> None:
+    """Like `serve`, inside a running event loop, and over any transport. Signals stay with the caller."""
+    served = _served(target, factory, name=name, title=title, version=version)
+    loading = Loading(served)
+    if transport is None:
+        transport = PipeTransport(*take_over())
+    connection = AgentConnection(transport, loading.introduction, loading.blueprint)
+    connection.open()
+    try:
+        await connection.ended.wait()
+    finally:
+        await connection.finish(PATIENCE)
+
+
+def _served(target: Any, factory: Callable[[Session], Any] | None, **options: str | None) -> Served:
+    if target is not None and factory is not None:
+        raise TypeError("serve takes a target or a factory, not both")
+    return Served(target, factory, options)
+
+
+def run(
+    served: Served,
+    read_fd: int,
+    write_fd: int,
+    *,
+    memory: Memory | None = None,
+    record: Record | None = None,
+    greeting: Greeting = NO_GREETING,
+) -> None:
+    """Serve over two descriptors until the client leaves or a signal comes, and leave nothing running."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    serving = loop.create_task(_serve(Loading(served, memory, record), read_fd, write_fd, greeting))
+    while not serving.done():
+        try:
+            loop.run_until_complete(serving)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # A task that agent code started may exit; that stops the loop, but need not end the connection.
+            log.error("the agent's code wanted to exit", exc_info=error)
+    serving.result()
+    _leave(loop)
+
+
+async def _serve(loading: Loading, read_fd: int, write_fd: int, greeting: Greeting) -> None:
+    connection = AgentConnection(
+        PipeTransport(read_fd, write_fd, already_read=greeting.already_read),
+        loading.introduction,
+        loading.blueprint,
+        already_introduced=greeting.answered,
+    )
+    connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_sooner).wake
+    _end_on_signals(connection.ended)
+    connection.open()
+    imports = asyncio.create_task(_load_after_hello(connection, loading))
+    await connection.ended.wait()
+    if loading.is_done:
+        _exit_soon()
+        await connection.finish(PATIENCE)
+    else:
+        await connection.finish(LOADING_PATIENCE)
+    imports.cancel()
+
+
+async def _load_after_hello(connection: AgentConnection, loading: Loading) -> None:
+    await connection.initialized.wait()
+    await loading.run()
+
+
+def _end_on_signals(ended: asyncio.Event) -> None:
+    if threading.current_thread() is not threading.main_thread():
+        return
+    loop = asyncio.get_running_loop()
+
+    def end(number: int, frame: object) -> None:
+        # Python calls this even while agent code blocks the loop, which the loop's own handlers would not be.
+        _exit_soon()
+        loop.call_soon_threadsafe(ended.set)
+
+    for number in ENDING_SIGNALS:
+        signal.signal(number, end)
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Give the script its signals back afterwards."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handlers = [(number, signal.getsignal(number)) for number in ENDING_SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in handlers:
+            if in_main_thread and handler is not None:
+                signal.signal(number, handler)
+
+
+_exits: list[threading.Timer] = []
+
+
+def _exit_soon(moment: float = LAST_MOMENT) -> None:
+    """Make sure that the process ends, even if its code does not let go."""
+    timer = threading.Timer(moment, os._exit, (0,))
+    timer.daemon = True
+    _exits.append(timer)
+    timer.start()
+
+
+def _exit_sooner() -> None:
+    _exit_soon(LAST_MOMENT - UNNOTICED)
+
+
+def _call_off_exit() -> None:
+    for timer in _exits:
+        timer.cancel()
+    _exits.clear()
+
+
+def _leave(loop: asyncio.AbstractEventLoop) -> None:
+    """Close the loop; if code of the agent still runs, end the process instead of waiting for it."""
+    left_behind = asyncio.all_tasks(loop)
+    for task in left_behind:
+        task.cancel()
+    if left_behind:
+        _, left_behind = loop.run_until_complete(asyncio.wait(left_behind, timeout=0.1))
+    others = [thread for thread in threading.enumerate() if not thread.daemon]
+    if left_behind or len(others) > 1:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(0)
+    loop.close()

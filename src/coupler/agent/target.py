@@ -1,0 +1,158 @@
+"""A target in words, such as `app.py:agent` or `package.module:Agent`, and the object it means."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from coupler.agent.agent import Agent, is_turn_function
+from coupler.agent.blueprint import WHAT_CAN_BE_SERVED, Blueprint
+
+Options = dict[str, str | None]
+"""Name, title and version, as far as they were given."""
+
+
+class TargetError(Exception):
+    """The target names nothing that can be served."""
+
+
+class Served(NamedTuple):
+    """What a module asked to serve while it was imported."""
+
+    target: Any
+    factory: Any
+    options: Options
+
+
+_captured: list[list[Served]] = []
+
+
+def capture(served: Served) -> bool:
+    """Called by `serve()`: true if a target is being imported, which then is what its module serves.
+
+    So a script that ends with `serve(agent)` works the same under `python` and under `coupler serve`.
+    """
+    if not _captured:
+        return False
+    _captured[-1].append(served)
+    return True
+
+
+def load(words: str, options: Options) -> Blueprint:
+    """Import the target and look at it. Whatever its code raises is raised."""
+    place, attribute = split(words)
+    with _capturing() as captured:
+        module = _import_file(Path(place)) if is_file(place) else _import_module(place)
+    if captured and not attribute:
+        # What the command line says wins over what the script says.
+        served = captured[-1]
+        return blueprint_of(served._replace(options=served.options | _given(options)))
+    value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
+    return blueprint_of(Served(value, None, options))
+
+
+def blueprint_of(served: Served) -> Blueprint:
+    """The blueprint of an object that is served, or of a factory."""
+    if served.factory is not None:
+        return Blueprint.of_factory(served.factory, **served.options)
+    if isinstance(served.target, str):
+        return load(served.target, served.options)
+    return Blueprint.of(served.target, **served.options)
+
+
+def _given(options: Options) -> Options:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def split(words: str) -> tuple[str, str]:
+    """File or module, and attribute; the colon of a Windows drive separates nothing."""
+    place, colon, attribute = words.rpartition(":")
+    if not colon or not attribute.replace(".", "_").isidentifier():
+        return words, ""
+    return place, attribute
+
+
+def is_file(place: str) -> bool:
+    """Whether the words before the colon name a file rather than a module."""
+    return place.endswith(".py") or os.sep in place
+
+
+@contextmanager
+def _capturing() -> Iterator[list[Served]]:
+    _captured.append([])
+    try:
+        yield _captured[-1]
+    finally:
+        _captured.pop()
+
+
+def _import_file(path: Path) -> ModuleType:
+    path = path.absolute()
+    if not path.is_file():
+        raise TargetError(f"there is no file {path}")
+    # A file may be called like a module that is in use: that one must not change under its users.
+    name = f"{path.stem}_agent" if path.stem in sys.modules else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} is not a Python file")
+    # As `python file.py` does, so that the file can import what lies beside it.
+    sys.path.insert(0, str(path.parent))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    return importlib.import_module(name)
+
+
+def _attribute(module: ModuleType, attribute: str, words: str) -> Any:
+    value: Any = module
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise TargetError(f"{words}: there is no {attribute!r}; {_offer(module)}") from None
+    return value
+
+
+def _only_candidate(module: ModuleType, words: str) -> Any:
+    if hasattr(module, "agent"):
+        return module.agent
+    candidates = _candidates(module)
+    if len(candidates) == 1:
+        return candidates[0][1]
+    raise TargetError(f"{words}: say which one to serve, as {words}:NAME; {_offer(module)}")
+
+
+def _candidates(module: ModuleType) -> list[tuple[str, Any]]:
+    """Turn functions and agents that the module itself defines."""
+    return [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (isinstance(value, Agent) or (_is_servable(value) and value.__module__ == module.__name__))
+    ]
+
+
+def _is_servable(value: object) -> bool:
+    return is_turn_function(value) or (inspect.isclass(value) and issubclass(value, Agent))
+
+
+def _offer(module: ModuleType) -> str:
+    names = [name for name, _ in _candidates(module)]
+    if not names:
+        return f"the file has nothing to serve: {WHAT_CAN_BE_SERVED}"
+    return f"it could be one of {', '.join(names)}"

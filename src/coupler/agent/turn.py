@@ -1,0 +1,128 @@
+"""A turn: one prompt of the user, and everything an agent can say and do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from coupler.agent.call import Call
+from coupler.agent.plan import Plan
+from coupler.agent.prompt_text import prompt_text
+from coupler.agent.text import block, plain_text
+from coupler.events import Content, Text, Thought
+from coupler.events.event import Role
+from coupler.events.v1 import Emitted
+from coupler.schema.v1 import ContentBlock, ToolKind
+
+if TYPE_CHECKING:
+    from coupler.agent.editor import Editor
+    from coupler.agent.session import Session
+
+LONGEST_PIECE = 32 * 1024
+"""Characters sent at once: a long text must not keep other sessions waiting, or break a client's limit."""
+
+
+class TurnEndedError(RuntimeError):
+    """Something was reported for a turn whose answer has been sent."""
+
+
+class Turn:
+    """What an agent gets for each prompt. It is dead once the prompt was answered."""
+
+    def __init__(self, session: Session, blocks: tuple[ContentBlock, ...]) -> None:
+        self.session = session
+        self.blocks = blocks
+        self._ended_by: type[BaseException] | None = None
+        self._message: tuple[Role, str] | None = None
+        self._questions: set[asyncio.Task[Any]] = set()
+
+    @cached_property
+    def text(self) -> str:
+        """The prompt as text: its text blocks, links and embedded text."""
+        return prompt_text(self.blocks)
+
+    @property
+    def editor(self) -> Editor:
+        """The client, and what it offers."""
+        return self.session.editor
+
+    async def say(self, content: str | ContentBlock) -> None:
+        """Send a piece of the answer. Pieces in a row are one message."""
+        if not isinstance(content, str):
+            content = block(content, "what an agent says")
+            await self.report(Content(content, "agent", self._message_id("agent")))
+        elif len(content) <= LONGEST_PIECE:
+            if content:
+                content = plain_text(content, "what an agent says")
+                await self.report(Text(content, self._message_id("agent")))
+        else:
+            for piece in _pieces(content):
+                await self.say(piece)
+
+    async def think(self, text: str) -> None:
+        """Send a piece of the reasoning, which clients show apart from the answer."""
+        for piece in _pieces(plain_text(text, "what an agent thinks")):
+            await self.report(Thought(piece, self._message_id("thought")))
+
+    async def plan(self, *entries: str) -> Plan:
+        """Show a plan; the entries can then be started, completed and added to."""
+        self._message = None
+        plan = Plan(self.report, entries)
+        await plan.send()
+        return plan
+
+    def tool(
+        self,
+        title: str,
+        *,
+        kind: ToolKind = "other",
+        name: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+        input: Any = None,
+        id: str | None = None,
+    ) -> Call:
+        """A tool call, as an async context manager: leaving it completes the call, an exception fails it."""
+        return Call(self, title, kind=kind, name=name, path=path, line=line, input=input, id=id)
+
+    async def report(self, event: Emitted) -> None:
+        """Send an event, and wait while too much is unsent."""
+        self.check_alive()
+        await self.session.report(event)
+
+    async def call_editor(self, params: Any) -> Any:
+        """Ask the client something. A question that is open when the turn ends is taken back."""
+        self.check_alive()
+        question = asyncio.ensure_future(self.session.call_editor(params))
+        self._questions.add(question)
+        try:
+            return await question
+        finally:
+            self._questions.discard(question)
+
+    def check_alive(self) -> None:
+        """Raise if the prompt was answered: nothing of this turn may follow its answer."""
+        if self._ended_by is not None:
+            raise self._ended_by("the turn has ended: its prompt was answered")
+
+    def begin_new_message(self) -> None:
+        """What is said next is not part of the message before."""
+        self._message = None
+
+    def end(self, by: type[BaseException] = TurnEndedError) -> None:
+        """The prompt is answered; whoever still uses the turn gets this exception."""
+        self._ended_by = by
+        for question in self._questions:
+            question.cancel()
+
+    def _message_id(self, role: Role) -> str:
+        if self._message is None or self._message[0] != role:
+            self._message = (role, f"msg_{secrets.token_hex(8)}")
+        return self._message[1]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    return (text[start : start + LONGEST_PIECE] for start in range(0, len(text), LONGEST_PIECE))

@@ -1,0 +1,94 @@
+"""`coupler serve`: serves an agent to an editor over stdin and stdout.
+
+It reads its own arguments and imports only what the first answer needs, because an editor waits for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+HELP = """\
+Usage: coupler serve [OPTIONS] TARGET
+
+  Serve an agent to an editor over stdin and stdout.
+
+  TARGET is a file or module with an agent in it: app.py, app.py:agent,
+  package.module:Agent. Without a name after the colon it is the one called
+  `agent`, or the only turn function or Agent class there.
+
+Options:
+  --name TEXT       The agent's name, as the editor is told.
+  --title TEXT      Its title, for people.
+  --version TEXT    Its version.
+  --log-level TEXT  debug, info, warning, error or critical; COUPLER_LOG
+                    sets it too.  [default: warning]
+  --log-file PATH   Write the log here instead of to stderr.
+  -h, --help        Show this message and exit.
+"""
+
+OPTIONS = ("--name", "--title", "--version", "--log-level", "--log-file")
+
+
+def main(arguments: list[str]) -> None:
+    """Serve what the arguments name, until the editor closes the connection."""
+    if "--help" in arguments or "-h" in arguments:
+        sys.stdout.write(HELP)
+        return
+    target, given = parse(arguments)
+    descriptors = _take_over_stdio()
+    introduction_options = {name: given.get(f"--{name}") for name in ("name", "title", "version")}
+
+    from coupler.agent.hello import Greeting, say_hello
+    from coupler.agent.memory import Memory
+
+    memory = Memory(target, introduction_options)
+    record = memory.recall()
+    greeting = Greeting() if record is None else say_hello(*descriptors, record.introduction)
+
+    # From here on the editor has its answer, or needs more than a remembered one.
+    from coupler.agent.serving import run
+    from coupler.agent.target import Served
+    from coupler.logs import LogSettingError, send_logs_to_stderr
+
+    try:
+        send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
+    except LogSettingError as error:
+        refuse(str(error))
+    served = Served(target, None, introduction_options)
+    run(served, *descriptors, memory=memory, record=record, greeting=greeting)
+
+
+def parse(arguments: list[str]) -> tuple[str, dict[str, str]]:
+    """The target and the options; a mistake ends the program with a sentence."""
+    targets: list[str] = []
+    given: dict[str, str] = {}
+    rest = iter(arguments)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            targets.append(word)
+        elif option not in OPTIONS:
+            refuse(f"there is no option {option}; there are {', '.join(OPTIONS)}")
+        else:
+            given[option] = value if equals else next(rest, "") or refuse(f"{option} needs a value")
+    if len(targets) != 1:
+        refuse(
+            "say what to serve, as in: coupler serve app.py:agent" if not targets else "serve one target only"
+        )
+    return targets[0], given
+
+
+def refuse(problem: str) -> NoReturn:
+    """End with a sentence and the exit code for wrong usage."""
+    sys.stderr.write(f"coupler serve: {problem}\n")
+    raise SystemExit(2)
+
+
+def _take_over_stdio() -> tuple[int, int]:
+    from coupler.wire.stdio import StdioIsTerminal, take_over
+
+    try:
+        return take_over()
+    except StdioIsTerminal:
+        refuse("this speaks the Agent Client Protocol over stdin and stdout: let an editor start it")

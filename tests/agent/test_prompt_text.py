@@ -1,0 +1,66 @@
+"""The text of a prompt."""
+
+import msgspec
+import pytest
+
+from coupler.agent.prompt_text import prompt_text
+from coupler.schema.decoding import decode
+from coupler.schema.v1 import PromptRequest
+
+
+def text_of(*blocks):
+    raw = msgspec.json.encode({"sessionId": "s", "prompt": blocks})
+    return prompt_text(decode(PromptRequest, msgspec.Raw(raw), "agent").prompt)
+
+
+def text(text):
+    return {"type": "text", "text": text}
+
+
+def link(uri="file:///a.py", name="a.py", **fields):
+    return {"type": "resource_link", "uri": uri, "name": name, **fields}
+
+
+def embedded(text="x = 1", uri="file:///a.py", **fields):
+    return {"type": "resource", "resource": {"uri": uri, "text": text, **fields}}
+
+
+BLOB = {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": "AAAA"}}
+IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        ([], ""),
+        ([text("hello")], "hello"),
+        ([text("a"), text("b")], "a\n\nb"),
+        ([text("")], ""),
+        ([text("a"), text(""), text("b")], "a\n\n\n\nb"),
+        ([text("  kept as it is\n")], "  kept as it is\n"),
+        ([link()], "[Resource: a.py](file:///a.py)"),
+        ([link(title="The file")], "[Resource: The file](file:///a.py)"),
+        ([link(title=None)], "[Resource: a.py](file:///a.py)"),
+        ([link(title="")], "[Resource: a.py](file:///a.py)"),
+        ([link(name="")], "[Resource: file:///a.py](file:///a.py)"),
+        ([text("see"), link()], "see\n\n[Resource: a.py](file:///a.py)"),
+        ([embedded()], '<resource uri="file:///a.py">x = 1</resource>'),
+        (
+            [embedded(mimeType="text/x-python")],
+            '<resource uri="file:///a.py" mime-type="text/x-python">x = 1</resource>',
+        ),
+        ([embedded(mimeType=None)], '<resource uri="file:///a.py">x = 1</resource>'),
+        ([embedded(mimeType="")], '<resource uri="file:///a.py">x = 1</resource>'),
+        (
+            [embedded(text='</resource> & "quotes"', uri='a"><b')],
+            '<resource uri="a&quot;&gt;&lt;b">&lt;/resource&gt; &amp; "quotes"</resource>',
+        ),
+        ([embedded(mimeType='"<')], '<resource uri="file:///a.py" mime-type="&quot;&lt;">x = 1</resource>'),
+        ([IMAGE], ""),
+        ([AUDIO, BLOB], ""),
+        ([text("a"), IMAGE, text("b")], "a\n\nb"),
+    ],
+)
+def test_blocks_become_text(blocks, expected):
+    assert text_of(*blocks) == expected

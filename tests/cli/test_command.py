@@ -1,0 +1,117 @@
+"""The command as a whole: its help, its version, and how it is started."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coupler import __version__
+from raw_client import PATIENCE
+
+MODULE = [sys.executable, "-m", "coupler"]
+SCRIPT = [str(Path(sys.executable).with_name("coupler"))]
+
+
+def run(*arguments, command=MODULE, **keywords):
+    return subprocess.run(
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE,
+        **keywords,
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["serve", "--help"], ["serve"], ["nonsense"], []]
+)
+def test_the_module_and_the_script_are_the_same(arguments):
+    by_module, by_script = run(*arguments), run(*arguments, command=SCRIPT)
+
+    assert by_module.returncode == by_script.returncode
+    assert by_module.stdout.replace("python -m coupler", "coupler") == by_script.stdout
+    assert by_module.stderr.replace("python -m coupler", "coupler") == by_script.stderr
+
+
+def test_the_version_is_told():
+    ended = run("--version")
+    assert (ended.returncode, ended.stdout) == (0, f"coupler, version {__version__}\n")
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_lists_the_commands(option):
+    ended = run(option)
+    assert ended.returncode == 0
+    assert "Serve an agent to an editor." in ended.stdout
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_the_help_of_serve_lists_every_option(option):
+    ended = run("serve", option)
+
+    assert ended.returncode == 0
+    for word in ("TARGET", "--name", "--title", "--version", "--log-level", "--log-file", "COUPLER_LOG"):
+        assert word in ended.stdout
+
+
+def test_an_unknown_command_is_wrong_usage():
+    ended = run("serv")
+    assert ended.returncode == 2
+    assert "No such command 'serv'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "say what to serve, as in: coupler serve app.py:agent"),
+        (["a.py", "b.py"], "serve one target only"),
+        (["a.py", "--nmae", "x"], "there is no option --nmae; there are --name, --title, --version"),
+        (["a.py", "--name"], "--name needs a value"),
+        (["a.py", "--name", ""], "--name needs a value"),
+        (["a.py", "-x"], "there is no option -x"),
+        (["a.py", "--log-level", "loud"], "the log level 'loud' is unknown: use one of debug, info, warning"),
+        (["a.py", "--log-file", "/no/such/place/log"], "/no/such/place/log cannot be written: No such file"),
+    ],
+)
+def test_wrong_usage_ends_with_a_sentence_and_code_2(arguments, sentence):
+    ended = run("serve", *arguments)
+
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith("coupler serve: ")
+    assert sentence in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
+@pytest.mark.parametrize("way", ["coupler serve", "serve() in a script"])
+def test_a_terminal_is_told_that_an_editor_starts_this(way, tmp_path):
+    import os
+    import pty
+
+    script = tmp_path / "app.py"
+    script.write_text("from coupler import serve\nasync def agent(turn): ...\nserve(agent)")
+    command = [*MODULE, "serve", str(script)] if way == "coupler serve" else [sys.executable, str(script)]
+    ours, theirs = pty.openpty()
+    try:
+        ended = subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=PATIENCE)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert "Agent Client Protocol over stdin and stdout" in ended.stderr
+    assert "editor" in ended.stderr
+
+
+def test_serve_under_click_is_the_same_command(tmp_path):
+    """`coupler serve` never gets there, but the group must not lie about it."""
+    program = "import sys; sys.argv[0] = 'coupler'; from coupler.cli.command import command; command()"
+
+    ended = run("serve", "a.py", "--nonsense", command=[sys.executable, "-c", program])
+
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("coupler serve: there is no option --nonsense")

@@ -1,0 +1,16 @@
+"""What every test gets: a home of its own, so that no test sees what another start remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def coupler_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Coupler keeps its state during the test."""
+    home = tmp_path / "coupler-home"
+    monkeypatch.setenv("COUPLER_HOME", str(home))
+    monkeypatch.delenv("COUPLER_LOG", raising=False)
+    return home
