@@ -1,0 +1,110 @@
+"""The wheel: what is in it, and that it runs in an environment with the core dependencies only."""
+
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+# One worker builds and installs for all.
+pytestmark = pytest.mark.xdist_group("wheel")
+
+ROOT = Path(__file__).parent.parent
+
+GREETER = """
+from coupler import Turn
+
+async def agent(turn: Turn) -> None:
+    await turn.say(f"You said: {turn.text}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COUPLER_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("wheel")
+    # Without isolation: the build backend is one of the pinned development tools.
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(directory),
+        str(ROOT),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    [built] = directory.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the programs of an environment into which only the wheel was installed."""
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment, with_pip=True)
+    programs = environment / ("Scripts" if sys.platform == "win32" else "bin")
+    install = [str(programs / "python"), "-m", "pip", "install", "--quiet", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
+    return programs
+
+
+def test_the_wheel_is_typed_and_carries_the_schema_and_nothing_foreign(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "coupler/py.typed" in names
+    assert any(name.startswith("coupler/schema/") and name.endswith(".json") for name in names)
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"coupler"}
+
+
+@pytest.mark.parametrize("command", [["coupler"], ["python", "-m", "coupler"]])
+def test_the_installed_command_tells_its_version(installed: Path, command: list[str]) -> None:
+    done = subprocess.run(
+        [str(installed / command[0]), *command[1:], "--version"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0.1.0" in done.stdout
+
+
+def test_the_installed_command_serves_a_prompt(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "greeter.py").write_text(GREETER)
+    client = f"""
+import asyncio
+from coupler import connect
+
+async def main():
+    async with connect([{str(installed / "coupler")!r}, "serve", "greeter.py"], cwd=".") as agent:
+        session = await agent.new(cwd=".")
+        print((await session.prompt("hello")).text)
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [str(installed / "python"), "-c", client], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "You said: hello\n", done.stderr
+
+
+def test_a_here_document_gets_its_two_answers(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "greeter.py").write_text(GREETER)
+    requests = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": 1}},
+        {"jsonrpc": "2.0", "id": 2, "method": "session/new", "params": {"cwd": "/", "mcpServers": []}},
+    ]
+    done = subprocess.run(
+        [str(installed / "coupler"), "serve", "greeter.py"],
+        input="".join(json.dumps(request) + "\n" for request in requests),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
+    assert done.returncode == 0
