@@ -1,0 +1,79 @@
+"""`make bench`: Coupler, both official SDKs and a bare program in one run, one table, the promises judged."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from agent_process import PeerError
+from measures import MEASURES, QUICK, Effort, warm_up
+from peers import Peer, all_peers
+from results import Results
+from table import render
+from targets import TARGETS
+
+
+def main() -> int:
+    options = parse_arguments()
+    effort = QUICK if options.quick else Effort()
+    rounds = 1 if options.quick else options.rounds
+    with tempfile.TemporaryDirectory() as home:
+        results = measure(rounds, effort, Path(home))
+    table = render(results, rounds)
+    print(table)
+    for failure in results.failures:
+        print(failure, file=sys.stderr)
+    if options.write:
+        options.write.write_text(f"# Results\n\n{table}")
+    missed = [target for target in TARGETS if not target.is_kept(results)]
+    return 1 if options.check and missed else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="how often everything is measured; the best counts"
+    )
+    parser.add_argument("--quick", action="store_true", help="one small round, to see that it works")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed or not judged")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="also write the table to FILE")
+    return parser.parse_args()
+
+
+def measure(rounds: int, effort: Effort, home: Path) -> Results:
+    """Measure every peer in every round, in turns, so that a disturbance of the machine hits all alike."""
+    results = Results()
+    peers = [peer for peer in all_peers() if is_ready(peer, home, results)]
+    for number in range(rounds):
+        for take in MEASURES:
+            for peer in peers:
+                say(f"round {number + 1} of {rounds}: {take.__name__.replace('_', ' ')}: {peer.name}")
+                try:
+                    for figure, value in take(peer, home, effort):
+                        results.add(peer.name, figure, value)
+                except PeerError as error:
+                    results.failures.append(f"{peer.name}, {take.__name__.replace('_', ' ')}: {error}")
+    say("")
+    return results
+
+
+def is_ready(peer: Peer, home: Path, results: Results) -> bool:
+    try:
+        missing = peer.missing()
+        if missing is None:
+            warm_up(peer, home)
+    except PeerError as error:
+        missing = str(error)
+    if missing is not None:
+        results.failures.append(f"{peer.name} was left out: {missing}")
+    return missing is None
+
+
+def say(progress: str) -> None:
+    """Show what is going on, where a person looks on."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{progress}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

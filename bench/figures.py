@@ -1,0 +1,78 @@
+"""The rows of the table: what each figure is called, how it is shown, and which way is better."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# A request that waits longer than this is no longer waited for.
+PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    show: Callable[[float], str]
+    higher_is_better: bool = False
+
+    def best(self, values: list[float]) -> float:
+        return max(values) if self.higher_is_better else min(values)
+
+
+def milliseconds(seconds: float) -> str:
+    if seconds >= PATIENCE_SECONDS:
+        return f"over {PATIENCE_SECONDS:.0f} s"
+    return f"{1e3 * seconds:.0f} ms"
+
+
+def microseconds(seconds: float) -> str:
+    return f"{1e6 * seconds:.1f} µs" if seconds < 1e-4 else f"{1e6 * seconds:.0f} µs"
+
+
+def thousands(rate: float) -> str:
+    return f"{rate / 1e3:.0f} k/s"
+
+
+def megabytes(size: float) -> str:
+    return f"{size / 1e6:.0f} MB"
+
+
+def factor(ratio: float) -> str:
+    return f"{ratio:.2f}×"
+
+
+FIRST_START = Figure("cold start to `initialize`, a target's first", milliseconds)
+LATER_START = Figure("cold start to `initialize`, its later ones", milliseconds)
+SENT = Figure("updates sent", thousands, higher_is_better=True)
+RECEIVED = Figure("updates received, awaiting the reply", thousands, higher_is_better=True)
+ITERATED = Figure("updates received, iterating over events", thousands, higher_is_better=True)
+ROUND_TRIP = Figure("prompt round trip, p50", microseconds)
+NEW_SESSION = Figure("`session/new` beside 200 chatty turns, slowest", milliseconds)
+MEMORY = Figure("memory after `initialize`", megabytes)
+SENDING_COST = {
+    1_000: Figure("cost of an update sent, of 1 k", microseconds),
+    10_000: Figure("cost of an update sent, of 10 k", microseconds),
+    100_000: Figure("cost of an update sent, of 100 k", microseconds),
+    1_000_000: Figure("cost of an update sent, of 1 M", microseconds),
+}
+RECEIVING_COST = {
+    1_000: Figure("cost of an update received, of 1 k", microseconds),
+    100_000: Figure("cost of an update received, of 100 k", microseconds),
+    1_000_000: Figure("cost of an update received, of 1 M", microseconds),
+}
+# How much dearer an update of the longest turn is than one of the cheapest.
+SENDING_GROWTH = Figure("growth of the cost of an update sent", factor)
+RECEIVING_GROWTH = Figure("growth of the cost of an update received", factor)
+
+ROWS = [
+    FIRST_START,
+    LATER_START,
+    SENT,
+    RECEIVED,
+    ITERATED,
+    ROUND_TRIP,
+    NEW_SESSION,
+    MEMORY,
+    *SENDING_COST.values(),
+    SENDING_GROWTH,
+    *RECEIVING_COST.values(),
+    RECEIVING_GROWTH,
+]

@@ -1,0 +1,62 @@
+"""What Coupler promises, and whether the results keep it."""
+
+from dataclasses import dataclass
+
+from figures import (
+    FIRST_START,
+    ITERATED,
+    LATER_START,
+    MEMORY,
+    NEW_SESSION,
+    RECEIVED,
+    RECEIVING_GROWTH,
+    ROUND_TRIP,
+    SENDING_GROWTH,
+    SENT,
+    Figure,
+)
+from peers import COUPLER, PYTHON, TYPESCRIPT
+from results import Results
+
+
+@dataclass(frozen=True)
+class Target:
+    """A limit on a figure of Coupler's: on the value itself, or on its ratio to another peer's."""
+
+    figure: Figure
+    limit: float
+    against: str | None = None
+
+    def describe(self) -> str:
+        sign = "≥" if self.figure.higher_is_better else "≤"
+        if self.against is None:
+            return f"{sign} {self.figure.show(self.limit)}"
+        return f"{sign} {self.limit:g}× {self.against}"
+
+    def is_kept(self, results: Results) -> bool | None:
+        """Whether it is kept; None when it cannot be judged for lack of a value."""
+        value = (
+            results.best(COUPLER, self.figure)
+            if self.against is None
+            else results.ratio(COUPLER, self.against, self.figure)
+        )
+        if value is None:
+            return None
+        return value >= self.limit if self.figure.higher_is_better else value <= self.limit
+
+
+TARGETS = [
+    Target(FIRST_START, 0.20, PYTHON),
+    Target(FIRST_START, 0.60, TYPESCRIPT),
+    Target(LATER_START, 0.20, PYTHON),
+    Target(LATER_START, 0.60, TYPESCRIPT),
+    Target(SENT, 6.0, PYTHON),
+    Target(SENT, 2.5, TYPESCRIPT),
+    Target(RECEIVED, 4.0, PYTHON),
+    Target(ITERATED, 4.0, PYTHON),
+    Target(ROUND_TRIP, 0.6, PYTHON),
+    Target(NEW_SESSION, 0.050),
+    Target(MEMORY, 30e6),
+    Target(SENDING_GROWTH, 1.25),
+    Target(RECEIVING_GROWTH, 1.25),
+]
