@@ -1,0 +1,8 @@
+from coupler import Turn, serve
+
+
+async def agent(turn: Turn) -> None:
+    await turn.say(f"You said: {turn.text}")
+
+
+serve(agent)

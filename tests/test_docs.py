@@ -1,0 +1,78 @@
+"""Every example in the documentation runs, and the reference says what the code says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coupler.agent.errors import REASONS
+from raw_client import serve
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+EXAMPLES = [
+    pytest.param(match[1], id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, match in enumerate(PYTHON.finditer(page.read_text()), 1)
+]
+AGENTS = [example for example in EXAMPLES if "serve(" in str(example.values[0]).splitlines()[-1]]
+PROGRAMS = [example for example in EXAMPLES if "asyncio.run(" in str(example.values[0])]
+
+
+def test_every_example_is_an_agent_or_a_program():
+    assert len(AGENTS) + len(PROGRAMS) == len(EXAMPLES) > 5
+
+
+@pytest.mark.parametrize("code", AGENTS)
+def test_an_agent_of_the_docs_answers_in_both_ways_of_starting_it(code, tmp_path):
+    file = tmp_path / "agent.py"
+    file.write_text(code)
+    for client in (serve(file), serve(file, python=True)):
+        with client:
+            client.initialize()
+            session = client.new_session()
+            request = client.prompt_request(session, "hello")
+            client.send(request)
+            while "id" not in (frame := client.read()) or "method" in frame:
+                if frame["method"] == "session/request_permission":
+                    client.send({"id": frame["id"], "result": {"outcome": {"outcome": "cancelled"}}})
+            assert frame["result"] == {"stopReason": "end_turn"}
+
+
+@pytest.mark.parametrize("code", PROGRAMS)
+def test_a_program_of_the_docs_runs(code, tmp_path):
+    agent = next(str(example.values[0]) for example in AGENTS)
+    (tmp_path / "agent.py").write_text(agent)
+    (tmp_path / "program.py").write_text(code)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+
+
+def test_the_error_table_of_the_docs_is_that_of_the_code():
+    page = (ROOT / "docs" / "errors.md").read_text()
+    rows = [f"| `{reason.name}` | {reason.code} | {reason.meaning} |" for reason in REASONS]
+    assert page.rstrip().endswith("\n".join(rows))
+
+
+def test_no_link_inside_the_docs_is_broken():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            if not target.startswith("uri"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
