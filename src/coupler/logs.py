@@ -1,10 +1,16 @@
-"""Where logs go: to stderr from the first line on, and nowhere near the protocol."""
+"""Where logs go: to stderr from the first line on, and nowhere near the protocol.
+
+`logging` is imported on use, because the settings are checked before an editor's first answer.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import logging
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 VARIABLE = "COUPLER_LOG"
@@ -15,14 +21,19 @@ class LogSettingError(ValueError):
     """The level or the file for logs cannot be used."""
 
 
-def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> None:
-    """Give all loggers and Python's warnings one destination, unless the program has set up its own.
-
-    The level is the argument's, else that of COUPLER_LOG, else warning.
-    """
-    chosen = (level or os.environ.get(VARIABLE) or "warning").lower()
+def log_level(given: str | None = None) -> str:
+    """The level that was given, else that of COUPLER_LOG, else warning."""
+    chosen = (given or os.environ.get(VARIABLE) or "warning").lower()
     if chosen not in LEVELS:
         raise LogSettingError(f"the log level {chosen!r} is unknown: use one of {', '.join(LEVELS)}")
+    return chosen
+
+
+def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> None:
+    """Give all loggers and Python's warnings one destination, unless the program has set up its own."""
+    import logging
+
+    chosen = log_level(level)
     root = logging.getLogger()
     if root.handlers and level is None and file is None:
         return
@@ -34,6 +45,8 @@ def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> No
 
 
 def _file_handler(file: str) -> logging.Handler:
+    import logging
+
     try:
         return logging.FileHandler(file, encoding="utf-8")
     except OSError as error:

@@ -65,7 +65,7 @@ def test_what_was_not_offered_is_never_asked(converse, offered, text):
 
     updates, _ = client.prompt(session, text)
 
-    assert texts(updates).startswith("-32601 not_offered the client does not offer fs/")
+    assert texts(updates).startswith("-32603 not_offered the client does not offer fs/")
     assert all(b'"method":"fs/' not in line for line in client.lines)
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from agent.steps import begin
-from coupler.agent import serving
+from coupler.agent.ending import leave
 from raw_client import COUPLER, PATIENCE, RawClient, serve
 
 ECHO = """
@@ -400,7 +400,7 @@ def test_what_does_not_let_go_is_left_behind(monkeypatch, behaviour):
     elif behaviour == "a thread that does not let go":
         thread.start()
 
-    serving._leave(loop)
+    leave(loop)
 
     released.set()
     if behaviour == "a thread that does not let go":

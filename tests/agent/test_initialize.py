@@ -231,3 +231,39 @@ def test_the_id_comes_back_as_it_was(start):
     assert error_of(client.read()) == (-32600, "invalid_request")
     client.initialize()
     still_serves(client)
+
+
+PAINTER = """
+from coupler import Agent
+
+class Painter(Agent):
+    accepts = {accepts}
+
+    async def prompt(self, turn):
+        await turn.say(turn.blocks[0].mime_type)
+"""
+
+
+@pytest.mark.parametrize(
+    ("accepts", "takes_images"),
+    [('"image"', True), ('("image",)', True), ('["audio"]', False), ("()", False)],
+)
+def test_what_an_agent_accepts_is_what_it_advertises_and_takes(start, accepts, takes_images):
+    client = start(PAINTER.format(accepts=accepts))
+
+    introduction = client.initialize()["result"]
+    session = client.new_session()
+    block = {"type": "image", "data": "", "mimeType": "image/png"}
+    answer = client.call("session/prompt", {"sessionId": session, "prompt": [block]})
+
+    assert introduction["agentCapabilities"]["promptCapabilities"]["image"] is takes_images
+    assert ("result" in answer) is takes_images
+
+
+def test_an_agent_that_accepts_what_does_not_exist_says_so(start):
+    client = start(PAINTER.format(accepts=["video"]))
+
+    client.initialize()
+    answer = client.call("session/new", {"cwd": "/", "mcpServers": []})
+
+    assert "video; it can name audio, image, resource" in answer["error"]["message"]

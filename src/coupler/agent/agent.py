@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
 ALWAYS_ACCEPTED = frozenset({"text", "resource_link"})
+CAN_BE_ACCEPTED = frozenset({"image", "audio", "resource"})
 
 TurnFunction: TypeAlias = Callable[["Turn"], Awaitable[StopReason | None]]
 BlockingTurnFunction: TypeAlias = Callable[["BlockingTurn"], StopReason | None]
@@ -33,10 +34,6 @@ class Agent:
         A cancel arrives as `asyncio.CancelledError`. A plain `def` works too, in a thread of its own.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `prompt` method")
-
-    def accepted_blocks(self) -> frozenset[str]:
-        """The types of content blocks that a prompt may hold."""
-        return ALWAYS_ACCEPTED | frozenset(self.accepts)
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Run `prompt`, whichever way it is written."""
@@ -61,6 +58,15 @@ async def _call(function: Callable[[Any], Any], turn: Turn) -> StopReason | None
     from coupler.agent.blocking import call_in_thread
 
     return await call_in_thread(function, turn)
+
+
+def accepted_blocks(agent: Agent | type[Agent]) -> frozenset[str]:
+    """The types of content blocks that a prompt may hold."""
+    accepts = frozenset([agent.accepts] if isinstance(agent.accepts, str) else agent.accepts)
+    if not accepts <= CAN_BE_ACCEPTED:
+        wrong, right = ", ".join(sorted(accepts - CAN_BE_ACCEPTED)), ", ".join(sorted(CAN_BE_ACCEPTED))
+        raise ValueError(f"`accepts` names what prompts do not hold: {wrong}; it can name {right}")
+    return ALWAYS_ACCEPTED | accepts
 
 
 def is_turn_function(value: object) -> bool:

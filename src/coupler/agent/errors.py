@@ -14,7 +14,7 @@ UNKNOWN_SESSION = Reason("unknown_session", -32002, "No such session here; `data
 AUTH_REQUIRED = Reason("auth_required", -32000, "The agent wants the user to log in first.")
 AGENT_FAILED = Reason("agent_failed", -32603, "The agent's own code raised; the session lives on.")
 TARGET_FAILED = Reason("target_failed", -32603, "The agent could not be loaded; stderr has the traceback.")
-NOT_OFFERED = Reason("not_offered", -32601, "The agent wanted something that the client does not offer.")
+NOT_OFFERED = Reason("not_offered", -32603, "The agent wanted something that the client does not offer.")
 SHUTTING_DOWN = Reason("shutting_down", -32600, "The agent is ending and takes no more work.")
 
 LONGEST_MESSAGE = 8 * 1024

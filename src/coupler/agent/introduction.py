@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from coupler.agent.agent import Agent, FunctionAgent
+from coupler.agent.agent import Agent, FunctionAgent, accepted_blocks
 from coupler.schema.v1 import (
     AgentCapabilities,
     Implementation,
@@ -24,7 +24,7 @@ def introduce(
     version: str | None = None,
 ) -> InitializeResponse:
     """What the agent tells a client about itself; arguments win over what the agent says."""
-    accepts = agent.accepts
+    accepts = accepted_blocks(agent)
     prompt = PromptCapabilities(
         image="image" in accepts, audio="audio" in accepts, embedded_context="resource" in accepts
     )

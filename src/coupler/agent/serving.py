@@ -7,16 +7,20 @@ the process is gone within two seconds, whatever the agent's code does meanwhile
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.connection import AgentConnection
+from coupler.agent.ending import (
+    LAST_MOMENT,
+    call_off_exit,
+    end_on_signals,
+    exit_soon,
+    leave,
+    own_signals,
+)
 from coupler.agent.hello import Greeting
 from coupler.agent.loading import Loading
 from coupler.agent.memory import Memory, Record
@@ -35,16 +39,11 @@ log = logging.getLogger("coupler.agent")
 PATIENCE = 1.5
 """Seconds between the client's leaving and the end, at most; the turns' grace is part of it."""
 
-LAST_MOMENT = 1.9
-"""Seconds after which the process ends even if its code does not let go."""
-
 UNNOTICED = 0.5
 """Seconds that the client may have been gone before the watchdog tells so."""
 
 LOADING_PATIENCE = 30.0
 """Seconds to wait for a target that is still being imported: who pipes a file in wants the answers."""
-
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 TERMINAL_HINT = (
     "This command speaks the Agent Client Protocol over stdin and stdout: an editor starts it.\n"
@@ -77,10 +76,10 @@ def serve(
         print(TERMINAL_HINT, file=sys.stderr)
         raise SystemExit(2) from None
     send_logs_to_stderr()
-    with _own_signals():
+    with own_signals():
         run(served, read_fd, write_fd)
     # The script goes on, for as long as it likes.
-    _call_off_exit()
+    call_off_exit()
 
 
 async def serve_async(
@@ -131,7 +130,7 @@ def run(
             # A task that agent code started may exit; that stops the loop, but need not end the connection.
             log.error("the agent's code wanted to exit", exc_info=error)
     serving.result()
-    _leave(loop)
+    leave(loop)
 
 
 async def _serve(loading: Loading, read_fd: int, write_fd: int, greeting: Greeting) -> None:
@@ -141,13 +140,13 @@ async def _serve(loading: Loading, read_fd: int, write_fd: int, greeting: Greeti
         loading.blueprint,
         already_introduced=greeting.answered,
     )
-    connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_sooner).wake
-    _end_on_signals(connection.ended)
+    connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_without_client).wake
+    end_on_signals(connection.ended)
     connection.open()
     imports = asyncio.create_task(_load_after_hello(connection, loading))
     await connection.ended.wait()
     if loading.is_done:
-        _exit_soon()
+        exit_soon()
         await connection.finish(PATIENCE)
     else:
         await connection.finish(LOADING_PATIENCE)
@@ -159,66 +158,5 @@ async def _load_after_hello(connection: AgentConnection, loading: Loading) -> No
     await loading.run()
 
 
-def _end_on_signals(ended: asyncio.Event) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return
-    loop = asyncio.get_running_loop()
-
-    def end(number: int, frame: object) -> None:
-        # Python calls this even while agent code blocks the loop, which the loop's own handlers would not be.
-        _exit_soon()
-        loop.call_soon_threadsafe(ended.set)
-
-    for number in ENDING_SIGNALS:
-        signal.signal(number, end)
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Give the script its signals back afterwards."""
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handlers = [(number, signal.getsignal(number)) for number in ENDING_SIGNALS]
-    try:
-        yield
-    finally:
-        for number, handler in handlers:
-            if in_main_thread and handler is not None:
-                signal.signal(number, handler)
-
-
-_exits: list[threading.Timer] = []
-
-
-def _exit_soon(moment: float = LAST_MOMENT) -> None:
-    """Make sure that the process ends, even if its code does not let go."""
-    timer = threading.Timer(moment, os._exit, (0,))
-    timer.daemon = True
-    _exits.append(timer)
-    timer.start()
-
-
-def _exit_sooner() -> None:
-    _exit_soon(LAST_MOMENT - UNNOTICED)
-
-
-def _call_off_exit() -> None:
-    for timer in _exits:
-        timer.cancel()
-    _exits.clear()
-
-
-def _leave(loop: asyncio.AbstractEventLoop) -> None:
-    """Close the loop; if code of the agent still runs, end the process instead of waiting for it."""
-    left_behind = asyncio.all_tasks(loop)
-    for task in left_behind:
-        task.cancel()
-    if left_behind:
-        _, left_behind = loop.run_until_complete(asyncio.wait(left_behind, timeout=0.1))
-    others = [thread for thread in threading.enumerate() if not thread.daemon]
-    if left_behind or len(others) > 1:
-        logging.shutdown()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(0)
-    loop.close()
+def _exit_without_client() -> None:
+    exit_soon(LAST_MOMENT - UNNOTICED)

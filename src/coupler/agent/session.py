@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from coupler.agent.agent import Agent
+from coupler.agent.agent import Agent, accepted_blocks
 from coupler.agent.editor import Editor
 from coupler.agent.errors import SESSION_BUSY
 from coupler.agent.ledger import Ledger
@@ -88,7 +88,7 @@ class Session:
         self._prompting = None
 
     def _refuse_unaccepted(self, blocks: tuple[ContentBlock, ...]) -> None:
-        accepted = self._agent.accepted_blocks()
+        accepted = accepted_blocks(self._agent)
         for index, block in enumerate(blocks):
             kind = "unknown" if isinstance(block, Unknown) else str(block.__struct_config__.tag)
             if kind not in accepted:

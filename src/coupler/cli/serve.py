@@ -36,6 +36,7 @@ def main(arguments: list[str]) -> None:
         sys.stdout.write(HELP)
         return
     target, given = parse(arguments)
+    _check_log_level(given.get("--log-level"))
     descriptors = _take_over_stdio()
     introduction_options = {name: given.get(f"--{name}") for name in ("name", "title", "version")}
 
@@ -83,6 +84,15 @@ def refuse(problem: str) -> NoReturn:
     """End with a sentence and the exit code for wrong usage."""
     sys.stderr.write(f"coupler serve: {problem}\n")
     raise SystemExit(2)
+
+
+def _check_log_level(level: str | None) -> None:
+    from coupler.logs import LogSettingError, log_level
+
+    try:
+        log_level(level)
+    except LogSettingError as error:
+        refuse(str(error))
 
 
 def _take_over_stdio() -> tuple[int, int]:
