@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A shared machine may pause at any moment; that is no property of the code.
+settings.register_profile("coupler", deadline=None)
+settings.load_profile("coupler")
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -444,3 +445,28 @@ def test_a_child_that_is_dropped_with_its_loop_is_killed_by_the_garbage_collecto
     pid = asyncio.run(story())
     gc.collect()
     assert gone_within(5, pid)
+
+
+def test_without_free_descriptors_the_start_fails_clearly_and_leaks_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[tuple[int, int]] = []
+    real_pipe = os.pipe
+
+    def pipe() -> tuple[int, int]:
+        if len(opened) == 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened.append(real_pipe())
+        return opened[-1]
+
+    async def start() -> None:
+        monkeypatch.setattr(os, "pipe", pipe)
+        Child.spawn(["true"])
+
+    with pytest.raises(SpawnError, match="Too many open files") as raised:
+        asyncio.run(start())
+
+    assert raised.value.kind == "refused"
+    for descriptor in (end for ends in opened for end in ends):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)

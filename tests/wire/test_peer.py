@@ -846,6 +846,29 @@ class TestTheEnd:
 
         run(test())
 
+    def test_a_close_that_is_cancelled_closes_all_the_same(self) -> None:
+        async def stubborn(released: asyncio.Event) -> None:
+            while not released.is_set():
+                try:
+                    await released.wait()
+                except asyncio.CancelledError:
+                    continue
+
+        async def test() -> bool:
+            peer, tape = peer_on_tape()
+            released = asyncio.Event()
+            task = peer.start(stubborn(released))
+            await ticks()
+            closing = asyncio.ensure_future(peer.close(grace=30))
+            await ticks()
+            closing.cancel()
+            await asyncio.wait([closing])
+            released.set()
+            await task
+            return tape.closed
+
+        assert run(test())
+
     def test_closing_leaves_behind_what_ignores_it(self) -> None:
         async def test() -> None:
             release = asyncio.Event()

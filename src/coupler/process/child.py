@@ -118,9 +118,7 @@ class Child:
             await self._gone_within(1.0)
 
     def _start(self, words: list[str], program: Path, directory: Path, environment: dict[str, str]) -> None:
-        child_stdin, self._stdin = os.pipe()
-        self._stdout, child_stdout = os.pipe()
-        self._stderr, child_stderr = os.pipe()
+        (child_stdin, self._stdin), (self._stdout, child_stdout), (self._stderr, child_stderr) = _pipes(3)
         self._owned = {self._stdin, self._stdout, self._stderr}
         try:
             self._process = _popen(
@@ -263,6 +261,20 @@ def _popen(
         raise SpawnError("not_executable", f"{str(program)!r} may not be run: {error.strerror}.") from None
     except OSError as error:
         raise SpawnError("refused", f"{str(program)!r} could not be started: {error.strerror}.") from error
+
+
+def _pipes(count: int) -> list[tuple[int, int]]:
+    """That many pipes, or none and an error that says why."""
+    pipes: list[tuple[int, int]] = []
+    try:
+        for _ in range(count):
+            pipes.append(os.pipe())  # noqa: PERF401
+    except OSError as error:
+        _close_all({descriptor for pipe in pipes for descriptor in pipe})
+        raise SpawnError(
+            "refused", f"No pipes for a child process could be opened: {error.strerror}."
+        ) from error
+    return pipes
 
 
 def _close_all(descriptors: set[int]) -> None:

@@ -235,10 +235,12 @@ class Peer:
         running = self._tasks - {asyncio.current_task()}
         for task in running:
             task.cancel()
-        if running:
-            await asyncio.wait(running, timeout=grace)
-        self.input_ended(RpcError.because(CONNECTION_CLOSED, "the connection was closed"))
-        self._transport.close()
+        try:
+            if running:
+                await asyncio.wait(running, timeout=grace)
+        finally:
+            self.input_ended(RpcError.because(CONNECTION_CLOSED, "the connection was closed"))
+            self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Handle every message that these bytes complete, in order."""
