@@ -46,7 +46,7 @@ class FunctionAgent(Agent):
     def __init__(self, function: TurnFunction | BlockingTurnFunction) -> None:
         self.function = function
 
-    async def prompt(self, turn: Turn) -> StopReason | None:
+    async def perform(self, turn: Turn) -> StopReason | None:
         return await _call(self.function, turn)
 
 

@@ -40,6 +40,7 @@ class Prompting:
 
     def start(self, peer: Peer) -> None:
         """Begin; a cancel that was read right behind the prompt finds it running."""
+        self._peer = peer
         self._task = peer.start(self._run())
         # A task that is cancelled before its first step never enters its own code.
         self._task.add_done_callback(lambda _: self._conclude_cancelled())
@@ -117,3 +118,5 @@ class Prompting:
             self._request.fail(outcome)
         else:
             self._request.answer(PromptResponse(outcome))  # type: ignore[arg-type]
+        # Somebody waits for just this: a tick of the loop is a tenth of a short turn's round trip.
+        self._peer.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import count
 from typing import Any
 
 from coupler.agent.agent import Agent, accepted_blocks
@@ -34,12 +35,14 @@ class Session:
         self.ledger = Ledger(self._report_tool)
         self._peer = peer
         self._announced: set[str] = set()
+        self._message_ids = (f"msg_{id[-8:]}_{number}" for number in count(1))
         self._agent: Agent
         self._prompting: Prompting | None = None
 
     def give_to(self, agent: Agent) -> None:
         """From now on this agent answers the prompts."""
         self._agent = agent
+        self._accepted = accepted_blocks(agent)
 
     @property
     def is_busy(self) -> bool:
@@ -60,6 +63,10 @@ class Session:
         """End the running turn, if there is one; the answer is `cancelled`."""
         if self._prompting is not None:
             self._prompting.cancel(grace)
+
+    def new_message_id(self) -> str:
+        """An id that no other message of this session has."""
+        return next(self._message_ids)
 
     async def report(self, event: Emitted) -> None:
         """Send an event of the running turn, and wait while too much is unsent."""
@@ -88,10 +95,9 @@ class Session:
         self._prompting = None
 
     def _refuse_unaccepted(self, blocks: tuple[ContentBlock, ...]) -> None:
-        accepted = accepted_blocks(self._agent)
         for index, block in enumerate(blocks):
             kind = "unknown" if isinstance(block, Unknown) else str(block.__struct_config__.tag)
-            if kind not in accepted:
-                path = f"prompt[{index}]"
-                message = f"{path}: this agent takes no {kind} blocks, only {', '.join(sorted(accepted))}"
+            if kind not in self._accepted:
+                path, accepted = f"prompt[{index}]", ", ".join(sorted(self._accepted))
+                message = f"{path}: this agent takes no {kind} blocks, only {accepted}"
                 raise RpcError.because(INVALID_PARAMS, message, path=path)

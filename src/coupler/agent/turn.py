@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -120,7 +119,7 @@ class Turn:
 
     def _message_id(self, role: Role) -> str:
         if self._message is None or self._message[0] != role:
-            self._message = (role, f"msg_{secrets.token_hex(8)}")
+            self._message = (role, self.session.new_message_id())
         return self._message[1]
 
 

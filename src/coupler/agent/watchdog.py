@@ -44,6 +44,8 @@ class Watchdog:
 
     def wake(self) -> None:
         """Something started that may block."""
+        if self._needed.is_set():
+            return
         self._needed.set()
         if self._thread is None:
             self._thread = threading.Thread(target=self._watch, name="coupler-watchdog", daemon=True)

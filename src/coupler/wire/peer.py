@@ -270,6 +270,11 @@ class Peer:
         self._output_blocked = False
         self._flush()
 
+    def flush(self) -> None:
+        """Write what is queued in this tick and not in the next, as far as the transport takes it."""
+        if not self._output_blocked:
+            self._flush()
+
     def forget_incoming(self, request: Request) -> None:
         """The request was answered."""
         if self._incoming.get(bytes(request.id)) is request:
