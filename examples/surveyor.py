@@ -49,7 +49,8 @@ class Surveyor(Agent):
 
 def find_python_files(root: Path) -> list[Path]:
     """Every Python file that belongs to the project itself."""
-    return [path for path in root.rglob("*.py") if not SKIPPED & set(path.relative_to(root).parts)]
+    found = (path for path in root.rglob("*.py") if not SKIPPED & set(path.relative_to(root).parts))
+    return [path for path in found if path.is_file()]
 
 
 def summary(root: Path, files: list[Path], longest: Path, text: str) -> str:

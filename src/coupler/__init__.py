@@ -8,23 +8,32 @@ from coupler.__about__ import __version__
 
 if TYPE_CHECKING:
     from coupler.agent.agent import Agent
-    from coupler.agent.errors import AuthRequiredError
+    from coupler.agent.blocking import BlockingTurn
+    from coupler.agent.errors import AuthRequiredError, EditorError
     from coupler.agent.serving import serve, serve_async
     from coupler.agent.session import Session
-    from coupler.agent.turn import Turn
+    from coupler.agent.turn import Turn, TurnEndedError
     from coupler.client.errors import AgentError
-    from coupler.client.policy import Policy
+    from coupler.client.policy import PermissionRequest, Policy
+    from coupler.client.reply import Reply
     from coupler.coupling import connect
     from coupler.process.environment import Environment
+    from coupler.wire.errors import RpcError
 
 __all__ = [
     "Agent",
     "AgentError",
     "AuthRequiredError",
+    "BlockingTurn",
+    "EditorError",
     "Environment",
+    "PermissionRequest",
     "Policy",
+    "Reply",
+    "RpcError",
     "Session",
     "Turn",
+    "TurnEndedError",
     "__version__",
     "connect",
     "serve",
@@ -35,10 +44,16 @@ _HOMES = {
     "Agent": "coupler.agent.agent",
     "AgentError": "coupler.client.errors",
     "AuthRequiredError": "coupler.agent.errors",
+    "BlockingTurn": "coupler.agent.blocking",
+    "EditorError": "coupler.agent.errors",
     "Environment": "coupler.process.environment",
+    "PermissionRequest": "coupler.client.policy",
     "Policy": "coupler.client.policy",
+    "Reply": "coupler.client.reply",
+    "RpcError": "coupler.wire.errors",
     "Session": "coupler.agent.session",
     "Turn": "coupler.agent.turn",
+    "TurnEndedError": "coupler.agent.turn",
     "connect": "coupler.coupling",
     "serve": "coupler.agent.serving",
     "serve_async": "coupler.agent.serving",

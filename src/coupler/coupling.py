@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import PurePath
 from typing import Any
 
 from coupler.client.errors import AgentError
-from coupler.client.link import LastWords, ProcessLink
-from coupler.client.remote import RemoteAgent
+from coupler.client.link import LastWords, Link, ProcessLink
+from coupler.client.remote import FRAME_LIMIT, RemoteAgent
 from coupler.process.command import split_command
 from coupler.process.environment import Environment
 from coupler.process.errors import SpawnError
@@ -31,19 +33,24 @@ def connect(
     cwd: str | PathLike[str] = ".",
     env: Environment | Mapping[str, str | None] | None = None,
     startup_timeout: float | None = None,
+    frame_limit: int = FRAME_LIMIT,
 ) -> RemoteAgent:
     """An agent to hold sessions with, as an async context manager that starts and ends it.
 
-    `agent` is a command line, a list of its words, or anything that `serve` takes: that one runs in this
-    process. `env` is added to our environment; `Environment.exact` replaces it.
+    `agent` is a command line, a list of its words, or a turn function or `Agent`: that one runs in this
+    process. `env` is added to our environment; `Environment.exact` replaces it. Lines of the agent over
+    `frame_limit` bytes are dropped.
     """
+    link: Link
     if isinstance(agent, str) or (isinstance(agent, Sequence) and not isinstance(agent, bytes)):
-        timeout = startup_timeout if startup_timeout is not None else _startup_timeout(agent)
-        return RemoteAgent(ProcessLink(agent, cwd=cwd, env=env), cwd=cwd, startup_timeout=timeout)
-    if env is not None:
+        link, timeout = ProcessLink(_command(agent), cwd=cwd, env=env), _startup_timeout(agent)
+    elif env is not None:
         raise AgentError("spawn", "`env` is for commands: an agent in this process has our environment")
-    timeout = startup_timeout if startup_timeout is not None else STARTUP_TIMEOUT
-    return RemoteAgent(LocalLink(agent), cwd=cwd, startup_timeout=timeout)
+    else:
+        link, timeout = LocalLink(agent), STARTUP_TIMEOUT
+    if startup_timeout is not None:
+        timeout = startup_timeout
+    return RemoteAgent(link, cwd=cwd, startup_timeout=timeout, frame_limit=frame_limit)
 
 
 class LocalLink:
@@ -60,7 +67,7 @@ class LocalLink:
 
         try:
             Blueprint.of(self._target)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise AgentError("spawn", str(error)) from None
         ours, theirs = MemoryTransport.pair()
         self._serving = asyncio.get_running_loop().create_task(serve_async(self._target, transport=theirs))
@@ -74,6 +81,17 @@ class LocalLink:
 
     def last_words(self) -> LastWords:
         return LastWords()
+
+
+def _command(command: str | Sequence[str]) -> str | Sequence[str]:
+    """The command; `coupler` itself is also found when its environment is not activated."""
+    try:
+        program, *rest = split_command(command)
+    except SpawnError:
+        return command  # the start itself will say what is wrong
+    if program == "coupler" and shutil.which(program) is None:
+        return [sys.executable, "-m", "coupler", *rest]
+    return command
 
 
 def _startup_timeout(command: str | Sequence[str]) -> float:

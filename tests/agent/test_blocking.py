@@ -5,7 +5,10 @@ import asyncio
 import pytest
 
 from agent.steps import asks, begin, cancel, end_of, error_of, final_call, still_serves, text_of
-from coupler.agent.blocking import _Loop
+from coupler.agent.blocking import BlockingCall, BlockingPlan, BlockingTurn, _Loop
+from coupler.agent.call import Call
+from coupler.agent.plan import Plan
+from coupler.agent.turn import Turn
 from raw_client import texts
 
 
@@ -158,6 +161,50 @@ def test_it_can_ask_the_user(converse, option, expected):
     client.send({"id": question["id"], "result": {"outcome": {"outcome": "selected", "optionId": option}}})
 
     assert texts(end_of(client, request)[0]) == expected
+
+
+def test_a_call_that_asks_at_once_is_not_reported_as_running_before_the_answer(converse):
+    client, session = converse("""
+        def agent(turn):
+            with turn.tool("Delete") as call:
+                call.permitted()
+    """)
+    request = client.prompt_request(session, "")
+    client.send(request)
+
+    *before, question = client.read_until(asks("session/request_permission"))
+
+    assert [frame["params"]["update"]["status"] for frame in before] == ["pending"]
+    client.send({"id": question["id"], "result": {"outcome": {"outcome": "cancelled"}}})
+    end_of(client, request)
+
+
+def test_it_can_ask_the_client_for_a_file(converse):
+    client, session = converse(
+        """
+        from coupler.schema.v1 import ReadTextFileRequest
+
+        def agent(turn):
+            turn.say(turn.call_editor(ReadTextFileRequest(turn.session.id, "/notes")).content)
+    """,
+        fs={"readTextFile": True},
+    )
+    request = client.prompt_request(session, "")
+    client.send(request)
+    *_, question = client.read_until(asks("fs/read_text_file"))
+
+    client.send({"id": question["id"], "result": {"content": "unsaved"}})
+
+    assert texts(end_of(client, request)[0]) == "unsaved"
+
+
+@pytest.mark.parametrize(
+    ("plain", "blocking"), [(Turn, BlockingTurn), (Plan, BlockingPlan), (Call, BlockingCall)]
+)
+def test_everything_that_a_coroutine_can_do_a_plain_function_can_do(plain, blocking):
+    inner = {"report", "check_alive", "begin_new_message", "end", "open"}
+    offered = {name for name in vars(plain) if not name.startswith("_")} - inner
+    assert offered - {"start"} <= set(vars(blocking))
 
 
 def test_a_cancel_is_answered_at_once_and_the_thread_gets_it_from_its_next_report(converse):

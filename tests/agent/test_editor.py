@@ -41,6 +41,20 @@ def ask(client, session, text=""):
     return request, question
 
 
+def test_a_deadline_of_ones_own_holds_for_a_dialog_too(converse):
+    client, session = converse("""
+        async def agent(turn):
+            async with turn.tool("Delete", kind="delete") as call:
+                await turn.say(str(await call.permitted(deadline=0.05)))
+    """)
+
+    request = client.prompt_request(session, "")
+    client.send(request)
+    frames, _ = end_of(client, request)
+
+    assert texts(frames) == "False"
+
+
 def test_an_answer_comes_back_as_its_type(share):
     client, session = share(AGENT, **READS)
     request, question = ask(client, session)

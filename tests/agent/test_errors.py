@@ -288,3 +288,23 @@ class TestDescription:
         error = agent_failed(EditorError(-32601, "no such method"))
         assert (error.code, error.reason) == (-32603, "agent_failed")
         assert isinstance(error, RpcError)
+
+
+def test_an_error_that_agent_code_raises_on_purpose_keeps_its_code_and_has_a_reason(converse):
+    client, session = converse("""
+        from coupler import AuthRequiredError
+        from coupler.wire.errors import RpcError
+
+        async def agent(turn):
+            if turn.text == "login":
+                raise AuthRequiredError("run: my-agent login")
+            raise RpcError(-32001, "mine", {"limit": 5} if turn.text == "data" else None)
+    """)
+
+    answers = {text: client.prompt(session, text)[1]["error"] for text in ("login", "data", "")}
+
+    assert answers == {
+        "login": {"code": -32000, "message": "run: my-agent login", "data": {"reason": "auth_required"}},
+        "data": {"code": -32001, "message": "mine", "data": {"limit": 5, "reason": "agent_failed"}},
+        "": {"code": -32001, "message": "mine", "data": {"reason": "agent_failed"}},
+    }

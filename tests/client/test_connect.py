@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from client.stage import Scripted, gone_within, is_running, run
-from coupler import AgentError, Environment, connect
+from coupler import Agent, AgentError, Environment, Turn, connect
 from coupler.client import remote as remote_module
+from coupler.events import Content
+from coupler.schema.v1 import ImageContent
 
 Script = Callable[[str], Scripted]
 
@@ -455,3 +457,45 @@ def test_what_cannot_be_waited_for_is_not_waited_for(script: Script, monkeypatch
 
     run(story())
     assert gone_within(5, agent.noted("grandchild")[0])
+
+
+def test_coupler_is_found_without_its_environment_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "agent.py").write_text("async def agent(turn):\n    await turn.say(turn.text)\n")
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    async def ask() -> str:
+        async with connect("coupler serve agent.py", cwd=tmp_path) as agent:
+            return (await (await agent.new()).prompt("hello")).text
+
+    assert asyncio.run(ask()) == "hello"
+
+
+def test_an_update_of_sixty_megabytes_arrives() -> None:
+    async def long_winded(turn: Turn) -> None:
+        await turn.say(ImageContent("A" * 60_000_000, "image/png"))
+
+    async def ask() -> list[int]:
+        async with connect(long_winded) as agent:
+            session = await agent.new()
+            return [
+                len(event.block.data)
+                async for event in session.prompt("go")
+                if isinstance(event, Content) and isinstance(event.block, ImageContent)
+            ]
+
+    assert asyncio.run(ask()) == [60_000_000]
+
+
+def test_an_agent_that_accepts_what_does_not_exist_is_refused_at_the_start() -> None:
+    class Painter(Agent):
+        accepts = ("video",)
+
+    async def start() -> None:
+        async with connect(Painter):
+            pass
+
+    with pytest.raises(AgentError, match="video") as raised:
+        asyncio.run(start())
+    assert raised.value.kind == "spawn"

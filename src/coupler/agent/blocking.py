@@ -10,11 +10,13 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from coupler.schema.v1 import ContentBlock, PlanEntryPriority, StopReason, ToolKind
+from msgspec import UNSET, UnsetType
+
+from coupler.schema.v1 import ContentBlock, PlanEntry, PlanEntryPriority, StopReason, ToolKind
 
 if TYPE_CHECKING:
     from coupler.agent.call import Call
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
 T = TypeVar("T")
+
+TIME_TO_ASK = 0.1
+"""Seconds that a thread has to ask for permission before its call is reported as running."""
 
 
 async def call_in_thread(
@@ -69,10 +74,13 @@ class _Loop:
         self._loop = loop
         self._awaited: set[asyncio.Task[Any]] = set()
 
-    def call_soon(self, callback: Callable[..., None], *arguments: Any) -> None:
+    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
         # Once the loop is closed nobody is left to be told.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.call_soon(self._loop.call_later, seconds, callback)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run the work on the loop; blocks until it is done."""
@@ -142,6 +150,9 @@ class BlockingTurn(_OnLoop):
     def think(self, text: str) -> None:
         self._wait(self._turn.think(text))
 
+    def call_editor(self, request: Any, *, deadline: float | UnsetType | None = UNSET) -> Any:
+        return self._wait(self._turn.call_editor(request, deadline=deadline))
+
     def plan(self, *entries: str) -> BlockingPlan:
         return BlockingPlan(self._wait(self._turn.plan(*entries)), self._loop)
 
@@ -167,6 +178,15 @@ class BlockingPlan(_OnLoop):
         super().__init__(loop)
         self._plan = plan
 
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __iter__(self) -> Iterator[PlanEntry]:
+        return iter([*self._plan])
+
+    def send(self) -> None:
+        self._wait(self._plan.send())
+
     def add(self, content: str, *, priority: PlanEntryPriority = "medium") -> None:
         self._wait(self._plan.add(content, priority=priority))
 
@@ -188,7 +208,8 @@ class BlockingCall(_OnLoop):
         self._call = call
 
     def __enter__(self) -> Self:
-        self._wait(self._call.__aenter__())
+        self._wait(self._call.open())
+        self._loop.call_later(TIME_TO_ASK, self._call.start)
         return self
 
     def __exit__(
@@ -199,6 +220,14 @@ class BlockingCall(_OnLoop):
     @property
     def id(self) -> str:
         return self._call.id
+
+    @property
+    def title(self) -> str:
+        return self._call.title
+
+    @property
+    def kind(self) -> ToolKind:
+        return self._call.kind
 
     def output(self, content: str | ContentBlock) -> None:
         self._wait(self._call.output(content))
@@ -218,5 +247,5 @@ class BlockingCall(_OnLoop):
     def result(self, value: Any) -> None:
         self._wait(self._call.result(value))
 
-    def permitted(self) -> bool:
-        return self._wait(self._call.permitted())
+    def permitted(self, *, deadline: float | None = None) -> bool:
+        return self._wait(self._call.permitted(deadline=deadline))

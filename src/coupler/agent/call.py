@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from coupler.agent.errors import describe
 from coupler.agent.json_value import json_value
-from coupler.agent.ledger import CANCELLED_META, text_content
+from coupler.agent.ledger import CANCELLED_META, Ledger, text_content
 from coupler.agent.text import block, chosen, plain_text
 from coupler.schema.v1 import (
     Content,
@@ -68,6 +68,13 @@ class Call:
             self._locations.append(self._location(path, line))
 
     async def __aenter__(self) -> Self:
+        await self.open()
+        # Code that goes on without asking is running; code that asks next does so before this is called.
+        asyncio.get_running_loop().call_soon(self.start)
+        return self
+
+    async def open(self) -> None:
+        """Announce the call."""
         self._turn.check_alive()
         self._turn.begin_new_message()
         self.id = self._ledger.announce(
@@ -81,9 +88,12 @@ class Call:
         )
         self._is_open = True
         await self._turn.session.wait_for_room()
-        # Code that goes on without asking is running; code that asks next does so before this is called.
-        asyncio.get_running_loop().call_soon(self._start)
-        return self
+
+    def start(self) -> None:
+        """Report that the call runs, unless it has been asked for or reported meanwhile."""
+        if not self._started:
+            self._started = True
+            self._ledger.update(self.id, status="in_progress")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -133,14 +143,17 @@ class Call:
         """Report what the tool returned; any object will do."""
         await self._report(raw_output=json_value(value))
 
-    async def permitted(self) -> bool:
-        """Ask the user. Anything but a clear yes is a no, and leaving the block then fails the call."""
+    async def permitted(self, *, deadline: float | None = None) -> bool:
+        """Ask the user, and wait for the answer, or for `deadline` seconds.
+
+        Anything but a clear yes is a no, and leaving the block then fails the call.
+        """
         if not self._is_open:
             raise RuntimeError("ask inside of the call's block: `async with turn.tool(…) as call`")
         self._started = True
         question = RequestPermissionRequest(self._turn.session.id, self._as_asked(), (ALLOW, REJECT))
         try:
-            answer = await self._turn.call_editor(question)
+            answer = await self._turn.call_editor(question, deadline=deadline)
         except RpcError as error:
             self._refused = f"not permitted: {error.message}"
             return False
@@ -159,11 +172,6 @@ class Call:
             fields["status"] = "in_progress"
         self._ledger.update(self.id, **fields)
         await self._turn.session.wait_for_room()
-
-    def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            self._ledger.update(self.id, status="in_progress")
 
     def _fail(self, reason: str, **fields: Any) -> None:
         content = (*self._content, text_content(reason))
@@ -192,5 +200,5 @@ class Call:
         return os.path.normpath(os.path.join(self._turn.session.cwd, plain_text(os.fspath(path), "a path")))
 
     @property
-    def _ledger(self) -> Any:
+    def _ledger(self) -> Ledger:
         return self._turn.session.ledger

@@ -65,8 +65,13 @@ def agent_failed(error: BaseException) -> RpcError:
     file would look like ours of the prompt.
     """
     if isinstance(error, RpcError) and not isinstance(error, EditorError):
-        return error
+        return error if error.reason is not None else _with_reason(error)
     return RpcError.because(AGENT_FAILED, describe(error))
+
+
+def _with_reason(error: RpcError) -> RpcError:
+    data = error.data if isinstance(error.data, dict) else {} if error.data is None else {"data": error.data}
+    return RpcError(error.code, error.message, {**data, "reason": AGENT_FAILED.name})
 
 
 def unknown_session(session_id: str) -> RpcError:

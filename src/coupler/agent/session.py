@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from itertools import count
 from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from coupler.agent.agent import Agent, accepted_blocks
 from coupler.agent.editor import Editor
@@ -35,7 +38,9 @@ class Session:
         self.ledger = Ledger(self._report_tool)
         self._peer = peer
         self._announced: set[str] = set()
-        self._message_ids = (f"msg_{id[-8:]}_{number}" for number in count(1))
+        # Part of every message id: a session that is loaded again must not repeat its old ones.
+        nonce = secrets.token_hex(4)
+        self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
         self._agent: Agent
         self._prompting: Prompting | None = None
 
@@ -79,9 +84,9 @@ class Session:
         if not outbox.has_room(self.id):
             await outbox.wait_for_room(self.id)
 
-    async def call_editor(self, params: Any) -> Any:
+    async def call_editor(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something, after everything this session has sent so far."""
-        return await self.editor.call(params, lane=self.id)
+        return await self.editor.call(params, self.id, deadline)
 
     def _send(self, event: Emitted) -> None:
         update = to_update(event, self._announced)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from msgspec import UNSET, UnsetType
+
 from coupler.agent.call import Call
 from coupler.agent.plan import Plan
 from coupler.agent.prompt_text import prompt_text
@@ -92,10 +94,14 @@ class Turn:
         self.check_alive()
         await self.session.report(event)
 
-    async def call_editor(self, params: Any) -> Any:
-        """Ask the client something. A question that is open when the turn ends is taken back."""
+    async def call_editor(self, request: Any, *, deadline: float | UnsetType | None = UNSET) -> Any:
+        """Ask the client something that it offers, with one of the schema's request types.
+
+        Files and terminals have 30 s to answer, dialogs have no limit; `deadline` sets another, in seconds.
+        A question that is open when the turn ends is taken back.
+        """
         self.check_alive()
-        question = asyncio.ensure_future(self.session.call_editor(params))
+        question = asyncio.ensure_future(self.session.call_editor(request, deadline))
         self._questions.add(question)
         try:
             return await question

@@ -42,6 +42,9 @@ log = logging.getLogger("coupler.client")
 
 PROTOCOL_VERSION = 1
 
+FRAME_LIMIT = 64 * 1024 * 1024
+"""Bytes of the longest line that an agent may send: images and whole files come in one."""
+
 LAST_WORDS_PATIENCE = 1.0
 """Seconds to wait for the exit code of an agent that closed its output."""
 
@@ -54,13 +57,21 @@ T = TypeVar("T")
 class RemoteAgent:
     """An agent on the other side of a link; an async context manager that starts and ends it."""
 
-    def __init__(self, link: Link, *, cwd: str | PathLike[str], startup_timeout: float) -> None:
+    def __init__(
+        self,
+        link: Link,
+        *,
+        cwd: str | PathLike[str],
+        startup_timeout: float,
+        frame_limit: int = FRAME_LIMIT,
+    ) -> None:
         self.capabilities = AgentCapabilities()
         self.info: Implementation | None = None
         self._link = link
         self._cwd = cwd
         self._startup_timeout = startup_timeout
         self._startup_spent = 0.0
+        self._frame_limit = frame_limit
         self._peer: Peer | None = None
         self._sessions: dict[str, RemoteSession] = {}
         self._opening = 0
@@ -79,7 +90,7 @@ class RemoteAgent:
         if self._peer is not None:
             raise AgentError("closed", "this agent was started before: connect again for another one")
         started = time.monotonic()
-        self._peer = Peer(self._link.open(), self, answers_garbage=False)
+        self._peer = Peer(self._link.open(), self, frame_limit=self._frame_limit, answers_garbage=False)
         try:
             self._peer.open()
             self._peer.start(self._watch_for_death())

@@ -51,8 +51,9 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
     def updated(self, update: ToolUpdate) -> ToolCall:
         """The call after the update."""
-        changes = {name: value for name in _FIELDS if (value := getattr(update, name)) is not UNSET}
+        changes = {name: value for name in CHANGEABLE if (value := getattr(update, name)) is not UNSET}
         return msgspec.structs.replace(self, **changes)
 
 
-_FIELDS = tuple(name for name in ToolUpdate.__struct_fields__ if name != "id")
+CHANGEABLE = tuple(name for name in ToolUpdate.__struct_fields__ if name != "id")
+"""The fields that an update may carry."""

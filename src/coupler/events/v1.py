@@ -29,7 +29,7 @@ from coupler.events.event import (
     Thought,
     Usage,
 )
-from coupler.events.tool_call import ToolCall, ToolUpdate
+from coupler.events.tool_call import CHANGEABLE, ToolCall, ToolUpdate
 from coupler.schema import v1
 from coupler.schema.unknown import Unknown
 
@@ -118,7 +118,7 @@ def _rarer_event(update: SessionUpdate) -> Event:
 def patch_of(update: v1.ToolCall | v1.ToolCallUpdate | v1.PermissionToolCall) -> ToolUpdate:
     """What an update or a permission request says of a tool call."""
     changes: dict[str, Any] = {}
-    for name in _TOOL_FIELDS:
+    for name in CHANGEABLE:
         value = getattr(update, name)
         # v1 has no way to clear a field: null leaves it as it was.
         if value is not UNSET and value is not None:
@@ -127,10 +127,7 @@ def patch_of(update: v1.ToolCall | v1.ToolCallUpdate | v1.PermissionToolCall) ->
 
 
 def _changes(update: ToolUpdate) -> dict[str, Any]:
-    return {name: value for name in _TOOL_FIELDS if (value := getattr(update, name)) is not UNSET}
-
-
-_TOOL_FIELDS = tuple(name for name in ToolUpdate.__struct_fields__ if name != "id")
+    return {name: value for name in CHANGEABLE if (value := getattr(update, name)) is not UNSET}
 
 
 def _known(value: T | UnsetType | None) -> T | None:
