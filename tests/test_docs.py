@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coupler.agent.errors import REASONS
+from coupler.cli.serve import HELP
 from raw_client import serve
 
 ROOT = Path(__file__).parent.parent
@@ -69,6 +70,22 @@ def test_the_error_table_of_the_docs_is_that_of_the_code():
     page = (ROOT / "docs" / "errors.md").read_text()
     rows = [f"| `{reason.name}` | {reason.code} | {reason.meaning} |" for reason in REASONS]
     assert page.rstrip().endswith("\n".join(rows))
+
+
+def test_the_command_line_of_the_docs_is_that_of_the_code():
+    assert f"```text\n{HELP}```" in (ROOT / "docs" / "cli.md").read_text()
+
+
+def test_the_readme_quotes_the_benchmark():
+    measured = (ROOT / "bench" / "RESULTS.md").read_text()
+    quoted = re.findall(
+        r"^\| (.+?) +\| ([\d.]+×) +\| ([\d.]+×|–) +\|$", (ROOT / "README.md").read_text(), re.M
+    )
+    assert len(quoted) >= 7
+    for name, against_python, against_typescript in quoted:
+        (row,) = [line for line in measured.splitlines() if line.startswith(f"| {name} ")]
+        assert row.split("|")[6].strip() == against_python
+        assert row.split("|")[7].strip() == against_typescript
 
 
 def test_no_link_inside_the_docs_is_broken():

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from agent.steps import begin
+from coupler.agent import serving
 from coupler.agent.ending import leave
 from raw_client import COUPLER, PATIENCE, RawClient, serve
 
@@ -275,28 +276,149 @@ def test_a_client_that_is_gone_before_the_remembered_answer_is_no_accident(app):
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_children_of_the_agent_do_not_hold_the_clients_pipes(app):
-    """A child that outlives the agent must not keep the client waiting for the end of its output."""
-    with serve(
-        app("""
+SLEEPER = '[sys.executable, "-c", "import time; time.sleep(60)"]'
+STUBBORN = (
+    '[sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"'
+    ' "print(flush=True); time.sleep(60)"]'
+)
+WITH_CHILDREN = {
+    "left behind": f"""
         import subprocess, sys
         async def agent(turn):
-            child = subprocess.Popen(
-                [sys.executable, "-c", "import time; time.sleep(60)"], stderr=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
+            child = subprocess.Popen({SLEEPER}, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
             await turn.say(str(child.pid))
-    """)
-    ) as client:
+    """,
+    "awaited": f"""
+        import asyncio, sys
+        async def agent(turn):
+            child = await asyncio.create_subprocess_exec(*{SLEEPER}, start_new_session=True)
+            await turn.say(str(child.pid))
+            await child.wait()
+    """,
+    "of a plain function": f"""
+        import subprocess, sys
+        def agent(turn):
+            child = subprocess.Popen({SLEEPER})
+            turn.say(str(child.pid))
+            child.wait()
+    """,
+    "that ignore SIGTERM": f"""
+        import subprocess, sys
+        async def agent(turn):
+            child = subprocess.Popen({STUBBORN}, stdout=subprocess.PIPE)
+            child.stdout.readline()
+            await turn.say(str(child.pid))
+    """,
+    "of code that blocks the loop": f"""
+        import asyncio, subprocess, sys, time
+        async def agent(turn):
+            child = subprocess.Popen({SLEEPER})
+            await turn.say(str(child.pid))
+            asyncio.get_running_loop().call_later(0.1, time.sleep, 60)
+            await asyncio.Event().wait()
+    """,
+}
+
+
+@pytest.mark.parametrize("how", ["EOF", "SIGTERM"])
+@pytest.mark.parametrize("children", WITH_CHILDREN)
+def test_no_children_of_the_agent_outlive_it(app, children, how):
+    with serve(app(WITH_CHILDREN[children])) as client:
         client.initialize()
-        updates, _ = client.prompt(client.new_session())
-        child = psutil.Process(int(updates[0]["content"]["text"]))
-        try:
-            client.close_stdin()
-            assert client.wait() == 0
-            assert client.rest() == []
-        finally:
-            child.kill()
+        client.send(client.prompt_request(client.new_session(), ""))
+        child = psutil.Process(int(client.read()["params"]["update"]["content"]["text"]))
+        began = time.monotonic()
+        end(client, how)
+        assert client.wait() == 0
+        assert time.monotonic() - began < PROMISE + ALLOWANCE
+        assert_is_gone(child)
+
+
+def assert_is_gone(process):
+    """Dead, or a zombie that its new parent has not looked at."""
+    gone, _ = psutil.wait_procs([process], timeout=1)
+    try:
+        assert gone or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return
+
+
+def test_children_that_a_script_had_before_it_served_are_left_to_it(app):
+    script = app(f"""
+        import subprocess, sys
+        from coupler import serve
+        async def agent(turn): ...
+        child = subprocess.Popen({SLEEPER})
+        serve(agent)
+        sys.stderr.write(f"afterwards {{child.poll()}}")
+        child.kill()
+    """)
+    with RawClient(sys.executable, str(script)) as client:
+        client.initialize()
+        client.close_stdin()
+        assert client.wait() == 0
+        assert client.stderr == b"afterwards None"
+
+
+def test_an_idle_worker_thread_does_not_keep_a_script_from_going_on(app):
+    script = app("""
+        import asyncio, atexit, sys
+        from coupler import serve
+        async def agent(turn):
+            await asyncio.to_thread(int)
+        atexit.register(lambda: sys.stderr.write("at exit"))
+        serve(agent)
+        sys.stderr.write("afterwards, ")
+    """)
+    with RawClient(sys.executable, str(script)) as client:
+        client.initialize()
+        client.prompt(client.new_session())
+        client.close_stdin()
+        assert client.wait() == 0
+        assert client.stderr == b"afterwards, at exit"
+
+
+SLOW_IMPORT = """
+import os, time
+async def agent(turn): ...
+if os.path.exists("importing"):
+    open("importing", "w").close()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("start", ["first", "later"])
+@pytest.mark.parametrize("how", ["EOF", "SIGINT", "SIGTERM"])
+def test_an_import_without_end_ends_with_its_client(app, tmp_path, start, how):
+    path = app(SLOW_IMPORT)
+    if start == "later":
+        subprocess.run([*COUPLER, "serve", path], stdin=subprocess.DEVNULL, cwd=tmp_path, timeout=PATIENCE)
+    os.mkfifo(tmp_path / "importing")
+    with serve(path, cwd=tmp_path) as client:
+        if start == "later":
+            client.initialize()
+        (tmp_path / "importing").read_text()
+
+        began = time.monotonic()
+        end(client, how)
+
+        assert client.wait() == 0
+        assert time.monotonic() - began < PROMISE + ALLOWANCE
+        assert client.stderr == b""
+
+
+@pytest.mark.parametrize("is_answer_wanted", [True, False])
+def test_an_import_is_waited_for_only_while_somebody_wants_an_answer(monkeypatch, is_answer_wanted):
+    moments = []
+    monkeypatch.setattr(serving, "exit_soon", moments.append)
+    reading, writing = os.pipe()
+
+    serving._exit_while_loading(is_answer_wanted=is_answer_wanted, write_fd=writing)
+    os.close(reading)
+    serving._exit_while_loading(is_answer_wanted=is_answer_wanted, write_fd=writing)
+
+    os.close(writing)
+    assert moments == [serving.LOADING_PATIENCE if is_answer_wanted else serving.UNNOTICED, serving.UNNOTICED]
 
 
 def test_prints_of_the_agent_are_not_lost_at_the_end(app):

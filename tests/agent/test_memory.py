@@ -77,9 +77,47 @@ def test_a_module_depends_on_the_directory_and_a_file_on_its_path(
     assert (Memory(words, OPTIONS).recall() is not None) is known
 
 
+@pytest.mark.parametrize("variable", ["KITTY_LISTEN_ON", "VSCODE_CWD", "WEZTERM_CONFIG_FILE", "NVIM"])
+def test_the_window_does_not_count(memory, monkeypatch, variable):
+    memory.remember(INTRODUCTION, [])
+
+    monkeypatch.setenv(variable, "another")
+
+    assert Memory("app.py:agent", OPTIONS).recall() is not None
+
+
+def test_only_the_newest_records_are_kept(memory, coupler_home, monkeypatch):
+    monkeypatch.setattr(module, "MOST_RECORDS", 2)
+    for time, name in enumerate(["first", "second"]):
+        Memory(name, OPTIONS).remember(INTRODUCTION, [])
+        for file in (coupler_home / "cache" / "introductions").iterdir():
+            os.utime(file, (time, time)) if file.stat().st_mtime > 10 else None
+
+    memory.remember(INTRODUCTION, [])
+
+    assert Memory("first", OPTIONS).recall() is None
+    assert Memory("second", OPTIONS).recall() is not None
+    assert memory.recall() is not None
+
+
+def test_without_a_home_nothing_is_remembered(monkeypatch, tmp_path):
+    for name in ("COUPLER_HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.chdir(tmp_path)
+    memory = Memory("app.py", OPTIONS)
+
+    memory.remember(INTRODUCTION, [])
+    memory.forget()
+
+    assert memory.recall() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["site-packages", "dist-packages"])
 @pytest.mark.parametrize("change", ["installed", "gone"])
-def test_installed_packages_count(coupler_home, tmp_path, monkeypatch, change):
-    packages = tmp_path / "site-packages"
+def test_installed_packages_count(coupler_home, tmp_path, monkeypatch, change, place):
+    packages = tmp_path / place
     packages.mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
     Memory("app.py", OPTIONS).remember(INTRODUCTION, [])

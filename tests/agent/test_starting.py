@@ -495,6 +495,21 @@ class TestPackagesThatTakeTheirTime:
         assert client.wait() == 0
 
 
+def test_a_script_that_serves_words_answers_before_the_import_too(app, gate, tmp_path):
+    app(GATED)
+    script = app("from coupler import serve\nserve('app.py:agent')", "script.py")
+    with serve(script, python=True, cwd=tmp_path) as client:
+        first = client.initialize()
+        leave(client)
+    path = gate()
+
+    with serve(script, python=True, cwd=tmp_path) as client:
+        assert client.initialize() == first
+        path.write_text("")
+        assert texts(client.prompt(client.new_session())[0]) == "imported"
+        leave(client)
+
+
 HEAVY = ("pydantic", "rich", "jinja2", "yaml", "mcp", "langchain", "httpx", "click", "importlib.metadata")
 
 

@@ -319,6 +319,11 @@ class TestTurnFunctions:
 
         assert Blueprint.of_factory(Maker()).introduction.agent_info.name == "Maker"
 
+    def test_a_factory_does_not_introduce_itself_as_coupler_or_a_lambda(self):
+        info = Blueprint.of_factory(lambda session: Agent()).introduction.agent_info
+
+        assert (info.name, info.version) == ("agent", "0.0.0")
+
     def test_a_path_beside_the_module_is_put_first(self, app, monkeypatch):
         monkeypatch.setattr(sys, "path", [*sys.path])
         monkeypatch.setattr(sys, "modules", {**sys.modules})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
-from coupler.agent.introduction import introduce
+from coupler.agent.introduction import distribution_version, introduce
 from coupler.schema.v1 import InitializeResponse
 
 if TYPE_CHECKING:
@@ -51,7 +51,14 @@ class Blueprint:
     ) -> Blueprint:
         """The blueprint of a function that gets each session and returns an agent for it."""
         own_name = getattr(factory, "__name__", type(factory).__name__)
-        introduction = introduce(Agent, name=name or own_name, title=title, version=version)
+        if own_name == "<lambda>":
+            own_name = "agent"
+        introduction = introduce(
+            Agent,
+            name=name or own_name,
+            title=title,
+            version=version or distribution_version(factory.__module__ or ""),
+        )
         return cls(introduction, lambda session: as_agent(factory(session)))
 
 

@@ -8,7 +8,7 @@ import os.path
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from msgspec import UNSET, Raw
 
@@ -24,6 +24,7 @@ from coupler.agent.errors import (
 )
 from coupler.agent.session import Session
 from coupler.schema.decoding import DecodingError, decode
+from coupler.schema.methods import METHODS
 from coupler.schema.v1 import (
     CancelNotification,
     InitializeRequest,
@@ -41,8 +42,6 @@ log = logging.getLogger("coupler.agent")
 
 END_GRACE = 1.0
 """Seconds that turns have for their clean-up once the client is gone."""
-
-T = TypeVar("T")
 
 
 class AgentConnection:
@@ -67,7 +66,8 @@ class AgentConnection:
         self._editor: Editor | None = None
         self._is_finishing = False
         self._sessions: dict[str, Session] = {}
-        self._calls: dict[str, Callable[[Request], None]] = {
+        self._calls: dict[str, Callable[[Request, Any], None]] = {
+            "initialize": self._initialize,
             "session/new": self._new_session,
             "session/prompt": self._prompt,
             "session/cancel": self._cancel_with_answer,
@@ -97,17 +97,19 @@ class AgentConnection:
         await self._peer.close(grace=0.2)
 
     def request_received(self, request: Request) -> None:
-        if request.method == "initialize":
-            self._initialize(request)
-            return
-        if self._editor is None:
-            message = f"call initialize before {request.method}"
-            raise RpcError.because(NOT_INITIALIZED, message)
+        if self._editor is None and request.method != "initialize":
+            raise RpcError.because(NOT_INITIALIZED, f"call initialize before {request.method}")
+        if self._editor is not None and request.method == "initialize":
+            raise RpcError.because(ALREADY_INITIALIZED, "initialize was called before on this connection")
         call = self._calls.get(request.method)
         if call is None:
             message = f"this agent has no method {request.method!r}"
             raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
-        call(request)
+        try:
+            params = decode(METHODS[request.method].params, request.params, "agent")
+        except DecodingError as error:
+            raise invalid_params(request.method, error) from None
+        call(request, params)
 
     def notification_received(self, method: str, params: Raw) -> None:
         if method != "session/cancel":
@@ -132,10 +134,7 @@ class AgentConnection:
         for session in self._sessions.values():
             session.cancel(END_GRACE)
 
-    def _initialize(self, request: Request) -> None:
-        if self._editor is not None:
-            raise RpcError.because(ALREADY_INITIALIZED, "initialize was called before on this connection")
-        client = self._params(request, InitializeRequest)
+    def _initialize(self, request: Request, client: InitializeRequest) -> None:
         info = None if client.client_info is UNSET else client.client_info
         self._editor = Editor(self._peer, client.client_capabilities, info)
         if self._already_introduced:
@@ -144,8 +143,7 @@ class AgentConnection:
             request.answer(self._introduction)
         self.initialized.set()
 
-    def _new_session(self, request: Request) -> None:
-        params = self._params(request, NewSessionRequest)
+    def _new_session(self, request: Request, params: NewSessionRequest) -> None:
         _check_directories(params)
         assert self._editor is not None
         request.run(self._open_session(params, self._editor))
@@ -162,17 +160,15 @@ class AgentConnection:
         self._sessions[new_id] = session
         return NewSessionResponse(new_id)
 
-    def _prompt(self, request: Request) -> None:
-        params = self._params(request, PromptRequest)
+    def _prompt(self, request: Request, params: PromptRequest) -> None:
         session = self._session(params.session_id)
         if self._is_finishing:
             raise RpcError.because(SHUTTING_DOWN, "the agent is ending and takes no more prompts")
         session.admit(request, tuple(params.prompt))
         self.when_prompted()
 
-    def _cancel_with_answer(self, request: Request) -> None:
+    def _cancel_with_answer(self, request: Request, params: CancelNotification) -> None:
         """`session/cancel` is a notification; a client that sends it as a request is obeyed as well."""
-        params = self._params(request, CancelNotification)
         self._session(params.session_id).cancel()
         request.answer(None)
 
@@ -181,12 +177,6 @@ class AgentConnection:
         if session is None:
             raise unknown_session(id)
         return session
-
-    def _params(self, request: Request, kind: type[T]) -> T:
-        try:
-            return decode(kind, request.params, "agent")
-        except DecodingError as error:
-            raise invalid_params(request.method, error) from None
 
 
 def _check_directories(params: NewSessionRequest) -> None:

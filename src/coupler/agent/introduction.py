@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from coupler.agent.agent import Agent, FunctionAgent, accepted_blocks
+from coupler.agent.memory import is_installed
 from coupler.schema.v1 import (
     AgentCapabilities,
     Implementation,
@@ -32,7 +33,7 @@ def introduce(
     info = Implementation(
         name=name,
         title=title or agent.title or name,
-        version=version or agent.version or _distribution_version(_module_of(agent)),
+        version=version or agent.version or distribution_version(_module_of(agent)),
     )
     return InitializeResponse(
         PROTOCOL_VERSION,
@@ -51,12 +52,12 @@ def _module_of(agent: Agent | type[Agent]) -> str:
     return agent.function.__module__ if isinstance(agent, FunctionAgent) else agent.__module__
 
 
-def _distribution_version(module: str) -> str:
+def distribution_version(module: str) -> str:
     """The version of the installed package that the agent comes from."""
     package = module.partition(".")[0]
     loaded = sys.modules.get(package)
     origin = getattr(loaded, "__file__", None) or ""
-    if "site-packages" in origin:
+    if is_installed(origin):
         # Imported on use: reading metadata costs more than the rest of the start.
         from importlib import metadata
 

@@ -13,7 +13,8 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -39,12 +40,22 @@ _NOT_THE_TARGET = ("<frozen", str(Path(__file__).parent), str(Path(importlib.__f
 class Loading:
     """Gives the introduction now and the blueprint as soon as there is one."""
 
-    def __init__(self, served: Served, memory: Memory | None = None, record: Record | None = None) -> None:
+    def __init__(
+        self,
+        served: Served,
+        memory: Memory | None = None,
+        record: Record | None = None,
+        while_importing: Callable[[Loading], AbstractContextManager[None]] = lambda _: (
+            contextlib.nullcontext()
+        ),
+    ) -> None:
         self._served = served
         self._memory = memory
         self._record = record
+        self._while_importing = while_importing
         self._outcome: Blueprint | RpcError | None = None
         self._done = asyncio.Event()
+        self._waiting = 0
         if not isinstance(served.target, str):
             self._outcome = blueprint_of(served)
             self._done.set()
@@ -57,9 +68,18 @@ class Loading:
         """Whether the target was imported, or has failed to be."""
         return self._outcome is not None
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a request cannot be answered before the target was imported."""
+        return self._waiting > 0
+
     async def blueprint(self) -> Blueprint:
         """The loaded target; raises what is to be answered if it could not be loaded."""
-        await self._done.wait()
+        self._waiting += 1
+        try:
+            await self._done.wait()
+        finally:
+            self._waiting -= 1
         if isinstance(self._outcome, Blueprint):
             return self._outcome
         assert self._outcome is not None
@@ -81,7 +101,7 @@ class Loading:
     def _load(self, words: str) -> None:
         before = {*sys.modules}
         try:
-            with _no_running_loop():
+            with self._while_importing(self), _no_running_loop():
                 blueprint = load(words, self._served.options)
         except KeyboardInterrupt:
             raise

@@ -18,21 +18,14 @@ from coupler.__about__ import __version__
 # What differs from one terminal or editor window to the next and says nothing about an agent.
 _PASSING_VARIABLES = frozenset(
     {
-        "ALACRITTY_LOG",
-        "ALACRITTY_SOCKET",
-        "ALACRITTY_WINDOW_ID",
         "COLUMNS",
         "DBUS_SESSION_BUS_ADDRESS",
         "DESKTOP_STARTUP_ID",
         "DISPLAY",
-        "GNOME_TERMINAL_SCREEN",
+        "GIO_LAUNCHED_DESKTOP_FILE_PID",
         "INVOCATION_ID",
         "ITERM_SESSION_ID",
         "JOURNAL_STREAM",
-        "KITTY_PID",
-        "KITTY_WINDOW_ID",
-        "KONSOLE_DBUS_SESSION",
-        "KONSOLE_DBUS_WINDOW",
         "LINES",
         "MANAGERPID",
         "NVIM",
@@ -49,26 +42,35 @@ _PASSING_VARIABLES = frozenset(
         "STARSHIP_SESSION_KEY",
         "STY",
         "SYSTEMD_EXEC_PID",
+        "TERM_PROGRAM_VERSION",
         "TERM_SESSION_ID",
         "TMUX",
         "TMUX_PANE",
-        "VSCODE_IPC_HOOK",
-        "VSCODE_IPC_HOOK_CLI",
-        "VSCODE_PID",
         "WAYLAND_DISPLAY",
-        "WEZTERM_PANE",
-        "WEZTERM_UNIX_SOCKET",
         "WINDOW",
         "WINDOWID",
+        "WT_SESSION",
         "XDG_ACTIVATION_TOKEN",
         "XDG_SESSION_ID",
-        "ZELLIJ_PANE_ID",
-        "ZELLIJ_SESSION_NAME",
         "_",
     }
 )
+_PASSING_PREFIXES = (
+    "ALACRITTY_",
+    "GHOSTTY_",
+    "GNOME_TERMINAL_",
+    "KITTY_",
+    "KONSOLE_",
+    "VSCODE_",
+    "WEZTERM_",
+    "ZELLIJ",
+)
+
+MOST_RECORDS = 50
+"""Records that are kept, the newest; each change of an environment makes a new one."""
 
 _STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
+_COUPLER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 class Record(NamedTuple):
@@ -83,14 +85,22 @@ class Record(NamedTuple):
 
 
 class Memory:
-    """The record of one target, under the circumstances of this start."""
+    """The record of one target, under the circumstances of this start.
 
-    def __init__(self, words: str, options: dict[str, str | None]) -> None:
+    A target that is served by a script depends on all that the script has imported, and on its arguments.
+    """
+
+    def __init__(self, words: str, options: dict[str, str | None], *, in_script: bool = False) -> None:
+        directory = _directory()
         # Named before the target is imported: its code may change the path and the environment.
-        self._path = os.path.join(_directory(), f"{_key(words, options)}.json")
+        name = f"{_key(words, options, sys.argv if in_script else [])}.json"
+        self._path = os.path.join(directory, name) if directory is not None else None
+        self._in_script = in_script
 
     def recall(self) -> Record | None:
         """What is known, if it still holds."""
+        if self._path is None:
+            return None
         try:
             with open(self._path, encoding="utf-8") as file:
                 record = Record(**json.load(file))
@@ -103,18 +113,23 @@ class Memory:
 
     def remember(self, introduction: str, imported: list[str]) -> None:
         """Keep what this start learned; a disk that refuses costs only the next start's speed."""
+        if self._path is None:
+            return
         draft = f"{self._path}.{os.getpid()}"
         try:
-            record = Record(introduction, *_sort_out(imported))
+            record = Record(introduction, *_sort_out([*sys.modules] if self._in_script else imported))
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
             with open(draft, "w", encoding="utf-8") as file:
                 json.dump(record._asdict(), file)
             os.replace(draft, self._path)
+            _keep_newest(os.path.dirname(self._path))
         except OSError:
             return
 
     def forget(self) -> None:
         """The record was wrong."""
+        if self._path is None:
+            return
         try:
             os.remove(self._path)
         except OSError:
@@ -128,22 +143,33 @@ def _is_whole(record: Record) -> bool:
     )
 
 
-def _key(words: str, options: dict[str, str | None]) -> str:
+def is_installed(path: str) -> bool:
+    """Whether a file or directory belongs to installed packages; Debian calls their place differently."""
+    return "site-packages" in path or "dist-packages" in path
+
+
+def _key(words: str, options: dict[str, str | None], arguments: list[str]) -> str:
     """A hash of everything that the introduction may depend on, but for the files' contents."""
     circumstances = [
         __version__,
         sys.version,
         sys.executable,
         sys.path,
-        [_changed_at(directory) for directory in sys.path if "site-packages" in directory],
+        [_changed_at(directory) for directory in sys.path if is_installed(directory)],
         os.path.abspath(words) if ".py" in words else [words, os.getcwd()],
         sorted(options.items()),
-        sorted(item for item in os.environ.items() if item[0] not in _PASSING_VARIABLES),
+        arguments,
+        sorted(item for item in os.environ.items() if not _is_passing(item[0])),
     ]
     return hashlib.blake2b(json.dumps(circumstances).encode(), digest_size=16).hexdigest()
 
 
-def _directory() -> str:
+def _is_passing(variable: str) -> bool:
+    return variable in _PASSING_VARIABLES or variable.startswith(_PASSING_PREFIXES)
+
+
+def _directory() -> str | None:
+    """Where records are kept; nowhere for a user without a home."""
     home = os.environ.get("COUPLER_HOME")
     if home:
         return os.path.join(home, "cache", "introductions")
@@ -153,7 +179,21 @@ def _directory() -> str:
         base = os.path.expanduser("~/Library/Caches")
     else:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "coupler", "introductions")
+    return os.path.join(base, "coupler", "introductions") if not base.startswith("~") else None
+
+
+def _keep_newest(directory: str) -> None:
+    """Remove the oldest records, and what crashed starts left."""
+    files = sorted(os.scandir(directory), key=_age_order, reverse=True)
+    for file in files[MOST_RECORDS:]:
+        os.remove(file.path)
+
+
+def _age_order(file: os.DirEntry[str]) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0  # another start removed it
 
 
 def _sort_out(imported: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -165,9 +205,9 @@ def _sort_out(imported: list[str]) -> tuple[dict[str, str], list[str]]:
         origin = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
         if not isinstance(origin, str):
             continue
-        if "site-packages" in origin or "dist-packages" in origin:
+        if is_installed(origin):
             packages.append(name)
-        elif not origin.startswith(_STANDARD_LIBRARY):
+        elif not origin.startswith((_STANDARD_LIBRARY, _COUPLER)):
             files[origin] = _hash_file(origin)
     return files, packages
 

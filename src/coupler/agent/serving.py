@@ -10,11 +10,14 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.connection import AgentConnection
+from coupler.agent.departure import has_input, hung_up, watched_for
 from coupler.agent.ending import (
     LAST_MOMENT,
+    begin,
     call_off_exit,
     end_on_signals,
     exit_soon,
@@ -76,8 +79,10 @@ def serve(
         print(TERMINAL_HINT, file=sys.stderr)
         raise SystemExit(2) from None
     send_logs_to_stderr()
+    memory = Memory(target, served.options, in_script=True) if isinstance(target, str) else None
+    begin(may_have_children=True)
     with own_signals():
-        run(served, read_fd, write_fd)
+        run(served, read_fd, write_fd, memory=memory, record=memory.recall() if memory else None)
     # The script goes on, for as long as it likes.
     call_off_exit()
 
@@ -122,7 +127,7 @@ def run(
     """Serve over two descriptors until the client leaves or a signal comes, and leave nothing running."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    serving = loop.create_task(_serve(Loading(served, memory, record), read_fd, write_fd, greeting))
+    serving = loop.create_task(_serve(served, read_fd, write_fd, memory, record, greeting))
     while not serving.done():
         try:
             loop.run_until_complete(serving)
@@ -133,23 +138,45 @@ def run(
     leave(loop)
 
 
-async def _serve(loading: Loading, read_fd: int, write_fd: int, greeting: Greeting) -> None:
+async def _serve(
+    served: Served,
+    read_fd: int,
+    write_fd: int,
+    memory: Memory | None,
+    record: Record | None,
+    greeting: Greeting,
+) -> None:
+    def watch(loading: Loading) -> AbstractContextManager[None]:
+        return watched_for(
+            read_fd,
+            lambda: _exit_while_loading(
+                is_answer_wanted=loading.is_awaited or has_input(read_fd), write_fd=write_fd
+            ),
+        )
+
+    ended = asyncio.Event()
+    # Before the target is imported, which may take long, and after it: the target may have set its own.
+    end_on_signals(ended)
+    loading = Loading(served, memory, record, watch)
     connection = AgentConnection(
         PipeTransport(read_fd, write_fd, already_read=greeting.already_read),
         loading.introduction,
         loading.blueprint,
         already_introduced=greeting.answered,
     )
+    connection.ended = ended
     connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_without_client).wake
-    end_on_signals(connection.ended)
+    end_on_signals(ended)
     connection.open()
     imports = asyncio.create_task(_load_after_hello(connection, loading))
     await connection.ended.wait()
-    if loading.is_done:
+    if not loading.is_done:
+        # The import may block the loop, and with it the patience below.
+        exit_soon(LOADING_PATIENCE + LAST_MOMENT)
+        await connection.finish(LOADING_PATIENCE)
+    else:
         exit_soon()
         await connection.finish(PATIENCE)
-    else:
-        await connection.finish(LOADING_PATIENCE)
     imports.cancel()
 
 
@@ -160,3 +187,7 @@ async def _load_after_hello(connection: AgentConnection, loading: Loading) -> No
 
 def _exit_without_client() -> None:
     exit_soon(LAST_MOMENT - UNNOTICED)
+
+
+def _exit_while_loading(*, is_answer_wanted: bool, write_fd: int) -> None:
+    exit_soon(LOADING_PATIENCE if is_answer_wanted and not hung_up(write_fd) else UNNOTICED)

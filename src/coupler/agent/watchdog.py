@@ -11,12 +11,13 @@ import asyncio
 import linecache
 import logging
 import os
-import select
 import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+
+from coupler.agent.departure import hung_up
 
 log = logging.getLogger("coupler.agent")
 
@@ -63,11 +64,11 @@ class Watchdog:
             pause.wait(INTERVAL)
 
     def _wait_for_sign(self) -> None:
-        reported = hung_up = False
+        reported = has_left = False
         since = time.monotonic()
         while not self._sign.wait(INTERVAL):
-            if not hung_up and _hung_up(self._input_fd):
-                hung_up = True
+            if not has_left and hung_up(self._input_fd):
+                has_left = True
                 self._client_left()
             if not reported and time.monotonic() - since >= PATIENCE:
                 reported = True
@@ -96,11 +97,3 @@ def _place(innermost: FrameType) -> str:
     frame = frame or innermost
     name, line = frame.f_code.co_filename, frame.f_lineno
     return f"{name}:{line} ({frame.f_code.co_name}: {linecache.getline(name, line).strip()})"
-
-
-def _hung_up(fd: int) -> bool:
-    if not hasattr(select, "poll"):
-        return False
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll(0))
