@@ -123,7 +123,7 @@ def test_nothing_of_a_session_comes_before_its_answer(start):
 
         def factory(session):
             session.ledger.announce("Eager", status="completed")
-            tasks.append(asyncio.get_running_loop().create_task(session.report(Text("eager"))))
+            session.send(Text("eager"))
             async def agent(turn): ...
             return agent
 

@@ -1012,11 +1012,11 @@ def test_an_answer_in_two_writes_with_a_character_cut_in_half_is_whole(script: S
 def test_a_line_over_the_limit_costs_its_update_alone(script: Script) -> None:
     agent = script("""
         for prompt in prompts():
-            send(say("before "), say("x" * 11 * 1024 * 1024), say("after"), end(prompt))
+            send(say("before "), say("x" * 2000), say("after"), end(prompt))
     """)
 
     async def story() -> None:
-        async with agent.connect() as remote:
+        async with agent.connect(frame_limit=1000) as remote:
             assert (await (await remote.new()).prompt("go")).text == "before after"
 
     run(story())
@@ -1025,11 +1025,11 @@ def test_a_line_over_the_limit_costs_its_update_alone(script: Script) -> None:
 def test_an_answer_over_the_limit_fails_its_turn_and_the_session_lives_on(script: Script) -> None:
     agent = script("""
         for number, prompt in enumerate(prompts()):
-            send(end(prompt, _meta={"x": "x" * 11 * 1024 * 1024 if number == 0 else ""}))
+            send(end(prompt, _meta={"x": "x" * 2000 if number == 0 else ""}))
     """)
 
     async def story() -> None:
-        async with agent.connect() as remote:
+        async with agent.connect(frame_limit=1000) as remote:
             session = await remote.new()
             with pytest.raises(AgentError, match="longer than") as caught:
                 await session.prompt("go")

@@ -73,27 +73,25 @@ class Session:
         """An id that no other message of this session has."""
         return next(self._message_ids)
 
-    async def report(self, event: Emitted) -> None:
-        """Send an event of the running turn, and wait while too much is unsent."""
-        self._send(event)
-        await self.wait_for_room()
+    def send(self, event: Emitted) -> None:
+        """Send an event of the running turn. Never blocks."""
+        update = to_update(event, self._announced)
+        self._peer.notify("session/update", SessionNotification(self.id, update), self.id)
+
+    def has_room(self) -> bool:
+        """Whether more can be sent without waiting."""
+        return self._peer.outbox.has_room(self.id)
 
     async def wait_for_room(self) -> None:
         """Wait while too much of this session is unsent."""
-        outbox = self._peer.outbox
-        if not outbox.has_room(self.id):
-            await outbox.wait_for_room(self.id)
+        await self._peer.outbox.wait_for_room(self.id)
 
     async def call_editor(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something, after everything this session has sent so far."""
         return await self.editor.call(params, self.id, deadline)
 
-    def _send(self, event: Emitted) -> None:
-        update = to_update(event, self._announced)
-        self._peer.notify("session/update", SessionNotification(self.id, update), self.id)
-
     def _report_tool(self, update: ToolUpdate) -> None:
-        self._send(update)
+        self.send(update)
         self._announced.add(update.id)
 
     def _turn_ended(self) -> None:

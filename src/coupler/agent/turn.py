@@ -52,16 +52,18 @@ class Turn:
 
     async def say(self, content: str | ContentBlock) -> None:
         """Send a piece of the answer. Pieces in a row are one message."""
-        if not isinstance(content, str):
+        if type(content) is str and 0 < len(content) <= LONGEST_PIECE:
+            # What models stream: worth a way without detours.
+            self.check_alive()
+            self.session.send(Text(content, self._message_id("agent")))
+            if not self.session.has_room():
+                await self.session.wait_for_room()
+        elif isinstance(content, str):
+            for piece in _pieces(plain_text(content, "what an agent says")):
+                await self.say(piece)
+        else:
             content = block(content, "what an agent says")
             await self.report(Content(content, "agent", self._message_id("agent")))
-        elif len(content) <= LONGEST_PIECE:
-            if content:
-                content = plain_text(content, "what an agent says")
-                await self.report(Text(content, self._message_id("agent")))
-        else:
-            for piece in _pieces(content):
-                await self.say(piece)
 
     async def think(self, text: str) -> None:
         """Send a piece of the reasoning, which clients show apart from the answer."""
@@ -92,7 +94,8 @@ class Turn:
     async def report(self, event: Emitted) -> None:
         """Send an event, and wait while too much is unsent."""
         self.check_alive()
-        await self.session.report(event)
+        self.session.send(event)
+        await self.session.wait_for_room()
 
     async def call_editor(self, request: Any, *, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something that it offers, with one of the schema's request types.

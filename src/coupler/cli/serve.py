@@ -14,8 +14,9 @@ Usage: coupler serve [OPTIONS] TARGET
   Serve an agent to an editor over stdin and stdout.
 
   TARGET is a file or module with an agent in it: app.py, app.py:agent,
-  package.module:Agent. Without a name after the colon it is the one called
-  `agent`, or the only turn function or Agent class there.
+  package.module:Agent. Without a name after the colon it is what the file
+  itself passes to serve(), else the one called `agent`, else the only turn
+  function or Agent class there.
 
 Options:
   --name TEXT       The agent's name, as the editor is told.
@@ -48,6 +49,7 @@ def main(arguments: list[str]) -> None:
     greeting = Greeting() if record is None else say_hello(*descriptors, record.introduction)
 
     # From here on the editor has its answer, or needs more than a remembered one.
+    from coupler.agent.ending import begin
     from coupler.agent.serving import run
     from coupler.agent.target import Served
     from coupler.logs import LogSettingError, send_logs_to_stderr
@@ -57,6 +59,7 @@ def main(arguments: list[str]) -> None:
     except LogSettingError as error:
         refuse(str(error))
     served = Served(target, None, introduction_options)
+    begin(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
 
 

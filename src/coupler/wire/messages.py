@@ -7,6 +7,7 @@ is no message becomes a `Malformed` that says what to answer and to which id, ho
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
@@ -121,7 +122,12 @@ def encode(value: Any) -> bytes:
 
 def notification(method: str, params: Any) -> bytes:
     """The line that tells a peer something."""
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}\n' % (encode(method), encode(params))
+    return b"%b%b}\n" % (_notification_head(method), encode(params))
+
+
+@cache
+def _notification_head(method: str) -> bytes:
+    return b'{"jsonrpc":"2.0","method":%b,"params":' % encode(method)
 
 
 def request(id: int, method: str, params: Any) -> bytes:

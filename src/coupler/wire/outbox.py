@@ -66,7 +66,8 @@ class Outbox:
 
     def has_room(self, lane: Lane) -> bool:
         """Whether a writer of this lane may go on without waiting."""
-        return self._sizes.get(lane, 0) < max(LEAST_SHARE, BUDGET // (len(self._lanes) or 1))
+        unsent = self._sizes.get(lane, 0)
+        return unsent < LEAST_SHARE or unsent < BUDGET // len(self._lanes)
 
     async def wait_for_room(self, lane: Lane) -> None:
         """Wait until the lane's frames have gone out far enough."""
