@@ -29,6 +29,15 @@ def log_level(given: str | None = None) -> str:
     return chosen
 
 
+def check_log_file(file: str) -> None:
+    """Raise if logs cannot be written to this file."""
+    try:
+        with open(file, "a", encoding="utf-8"):  # noqa: PTH123
+            return
+    except OSError as error:
+        raise LogSettingError(f"the log file {file} cannot be written: {error.strerror}") from None
+
+
 def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> None:
     """Give all loggers and Python's warnings one destination, unless the program has set up its own."""
     import logging
@@ -47,7 +56,5 @@ def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> No
 def _file_handler(file: str) -> logging.Handler:
     import logging
 
-    try:
-        return logging.FileHandler(file, encoding="utf-8")
-    except OSError as error:
-        raise LogSettingError(f"the log file {file} cannot be written: {error.strerror}") from None
+    check_log_file(file)
+    return logging.FileHandler(file, encoding="utf-8")

@@ -116,7 +116,7 @@ class Word(str):
         (Model(), {"field": 1}),
         (Path("/a/b"), "/a/b"),
         (Plain(), "<plain>"),
-        (deque([1]), "deque([1])"),
+        (deque([1]), [1]),
         (decimal.Decimal("1.10"), "Decimal('1.10')"),
         (dt.date(2026, 1, 2), "datetime.date(2026, 1, 2)"),
         (Level.HIGH, 3),
@@ -270,3 +270,10 @@ def test_whatever_is_given_can_be_encoded(value):
 @given(st.recursive(st.none() | st.booleans() | st.text(st.characters(codec="utf-8")), st.lists))
 def test_what_is_json_already_stays_as_it_is(value):
     assert json_value(value) == value
+
+
+@pytest.mark.parametrize("container", [deque, set, range])
+def test_a_huge_container_costs_no_more_than_what_is_shown(container):
+    shown = json_value(container(range(5_000_000)) if container is not range else range(5_000_000))
+
+    assert shown[:3] == [0, 1, 2] and shown[-1] == "… 4999000 more"

@@ -228,18 +228,6 @@ def test_code_that_cancels_itself_is_an_error_and_no_cancelled_turn(converse):
     still_serves(client)
 
 
-@pytest.mark.parametrize(
-    "definition", ["async def agent(turn): yield 'hello'", "def agent(turn): yield 'hello'"]
-)
-def test_a_generator_is_an_error_that_says_what_came_back(converse, definition):
-    client, session = converse(definition)
-
-    answer = client.prompt(session)[1]
-
-    assert error_of(answer) == (-32603, "agent_failed")
-    assert "generator" in answer["error"]["message"]
-
-
 def test_a_missing_extra_says_what_to_install(converse):
     client, session = converse("""
         from coupler.extras import need
@@ -396,3 +384,35 @@ def test_a_prompt_that_is_refused_leaves_the_session_idle(converse):
 
     client.read_until(says("here"))
     assert client.answer_to(request)["result"] == {"stopReason": "end_turn"}
+
+
+def test_a_coroutine_behind_a_plain_wrapper_is_awaited(converse):
+    client, session = converse("""
+        import functools
+
+        def logged(function):
+            @functools.wraps(function)
+            def wrapper(turn):
+                return function(turn)
+            return wrapper
+
+        @logged
+        async def agent(turn):
+            await turn.say("awaited")
+            return "refusal"
+    """)
+
+    updates, answer = client.prompt(session)
+
+    assert texts(updates) == "awaited"
+    assert answer["result"] == {"stopReason": "refusal"}
+
+
+@pytest.mark.parametrize("keyword", ["async def", "def"])
+def test_a_generator_is_refused_with_what_can_be_served(start, keyword):
+    client = start(f"{keyword} agent(turn):\n    yield 'text'\n")
+    client.initialize()
+
+    answer = client.call("session/new", {"cwd": "/", "mcpServers": []})
+
+    assert "serve takes a function with one parameter named `turn`" in answer["error"]["message"]

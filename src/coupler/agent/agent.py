@@ -51,7 +51,8 @@ class FunctionAgent(Agent):
 
 
 async def _call(function: Callable[[Any], Any], turn: Turn) -> StopReason | None:
-    if inspect.iscoroutinefunction(function):
+    # A decorator may be a plain function around a coroutine function.
+    if inspect.iscoroutinefunction(inspect.unwrap(function)):
         result: StopReason | None = await function(turn)
         return result
     # Imported on use: most agents are coroutines.
@@ -73,6 +74,8 @@ def is_turn_function(value: object) -> bool:
     """Whether this is a function whose one parameter is named `turn` or annotated `Turn`."""
     if not inspect.isfunction(value) and not inspect.ismethod(value):
         return False
+    if inspect.isgeneratorfunction(value) or inspect.isasyncgenfunction(value):
+        return False  # `yield` says nothing to a client: turn.say does
     parameters = [
         parameter
         for parameter in inspect.signature(value).parameters.values()

@@ -54,10 +54,11 @@ class AgentConnection:
         blueprint: Callable[[], Awaitable[Blueprint]],
         *,
         already_introduced: bool = False,
+        ended: asyncio.Event | None = None,
         frame_limit: int = DEFAULT_LIMIT,
     ) -> None:
         self.initialized = asyncio.Event()
-        self.ended = asyncio.Event()
+        self.ended = ended or asyncio.Event()
         self.when_prompted: Callable[[], None] = lambda: None
         self._peer = Peer(transport, self, frame_limit=frame_limit)
         self._introduction = introduction

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import PurePath
 from typing import Any
 
@@ -77,7 +77,7 @@ class _Conversion:
     def _open(self, value: object, depth: int) -> Any:
         if isinstance(value, Mapping):
             return self._mapping(value.items(), len(value), depth)
-        if isinstance(value, list | tuple | set | frozenset):
+        if isinstance(value, Sequence | Set):
             return self._sequence(value, len(value), depth)
         if isinstance(value, msgspec.Struct):
             return self.convert(msgspec.structs.asdict(value), depth)

@@ -163,8 +163,8 @@ async def _serve(
         loading.introduction,
         loading.blueprint,
         already_introduced=greeting.answered,
+        ended=ended,
     )
-    connection.ended = ended
     connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_without_client).wake
     end_on_signals(ended)
     connection.open()

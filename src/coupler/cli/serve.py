@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
         sys.stdout.write(HELP)
         return
     target, given = parse(arguments)
-    _check_log_level(given.get("--log-level"))
+    _check_log_settings(given.get("--log-level"), given.get("--log-file"))
     descriptors = _take_over_stdio()
     introduction_options = {name: given.get(f"--{name}") for name in ("name", "title", "version")}
 
@@ -52,12 +52,9 @@ def main(arguments: list[str]) -> None:
     from coupler.agent.ending import begin
     from coupler.agent.serving import run
     from coupler.agent.target import Served
-    from coupler.logs import LogSettingError, send_logs_to_stderr
+    from coupler.logs import send_logs_to_stderr
 
-    try:
-        send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
-    except LogSettingError as error:
-        refuse(str(error))
+    send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
     served = Served(target, None, introduction_options)
     begin(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
@@ -89,11 +86,14 @@ def refuse(problem: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def _check_log_level(level: str | None) -> None:
-    from coupler.logs import LogSettingError, log_level
+def _check_log_settings(level: str | None, file: str | None) -> None:
+    """Before the editor is answered: a program that answers and then refuses to work confuses it."""
+    from coupler.logs import LogSettingError, check_log_file, log_level
 
     try:
         log_level(level)
+        if file is not None:
+            check_log_file(file)
     except LogSettingError as error:
         refuse(str(error))
 
