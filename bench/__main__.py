@@ -24,7 +24,7 @@ def main() -> int:
     for failure in results.failures:
         print(failure, file=sys.stderr)
     if options.write:
-        options.write.write_text(f"# Results\n\n{table}")
+        options.write.write_text(f"# Results\n\nMade by `make bench`. Only the ratios travel.\n\n{table}")
     missed = [target for target in TARGETS if not target.is_kept(results)]
     return 1 if options.check and missed else 0
 
