@@ -66,7 +66,7 @@ def test_another_target_is_another_record(memory, other):
     assert other().recall() is None
 
 
-@pytest.mark.parametrize(("words", "known"), [("package.module", False), ("/work/app.py", True)])
+@pytest.mark.parametrize(("words", "known"), [("package.module", False), ("/project/app.py", True)])
 def test_a_module_depends_on_the_directory_and_a_file_on_its_path(
     memory, tmp_path, monkeypatch, words, known
 ):

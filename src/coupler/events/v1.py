@@ -53,11 +53,9 @@ _TEXTS: dict[type, type[Text | Thought]] = {v1.AgentMessageChunk: Text, v1.Agent
 def to_update(event: Emitted, announced: Container[str]) -> SessionUpdate:
     """The update that says this event to a client."""
     # Nearly all of a stream is text, so that is looked at before everything else.
-    if type(event) is Text:
+    if isinstance(event, Text):
         return v1.AgentMessageChunk(v1.TextContent(event.text), event.message_id or UNSET)
     match event:
-        case Text(text, message_id):
-            return v1.AgentMessageChunk(v1.TextContent(text), message_id or UNSET)
         case Thought(text, message_id):
             return v1.AgentThoughtChunk(v1.TextContent(text), message_id or UNSET)
         case Content(block, role, message_id):
