@@ -24,8 +24,9 @@ from typing import Any
 from msgspec import Raw
 
 from coupler.wire.errors import METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import Peer, Request
+from coupler.wire.peer import Peer
 from coupler.wire.pipes import PipeTransport
+from coupler.wire.request import Request
 
 BATCH = 1000
 FRAME_LIMIT = 32 * 1024

@@ -17,7 +17,8 @@ from msgspec import Raw
 from coupler.wire import peer as peer_module
 from coupler.wire.errors import RpcError
 from coupler.wire.outbox import BUDGET, CHUNK
-from coupler.wire.peer import Peer, Request
+from coupler.wire.peer import Peer
+from coupler.wire.request import Request
 from wire.stage import Listener, Tape, notification_line, peer_on_tape, request_line, run, ticks, until
 
 
@@ -190,6 +191,19 @@ class TestReceiving:
             assert [message["id"] for message in tape.messages] == ["next"]
 
         run(test())
+
+    def test_a_flood_of_garbage_is_answered_but_does_not_fill_the_log(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def test() -> None:
+            _, tape = peer_on_tape()
+            tape.receiver.data_received(b"what?\n" * 5000)
+            await ticks(200)
+            assert len(tape.messages) == 5000
+
+        run(test())
+        assert 100 <= len(caplog.records) <= 110
+        assert "4096 so far" in caplog.text
 
     @pytest.mark.parametrize("line", [b"hello", b"[]", b"{}", b'{"jsonrpc":"2.0","id":7}', b"x" * 2000])
     def test_a_client_answers_no_garbage(self, line: bytes) -> None:

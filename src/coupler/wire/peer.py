@@ -16,15 +16,14 @@ from msgspec import UNSET, DecodeError, Raw, Struct, json
 
 from coupler.wire import messages
 from coupler.wire.errors import (
-    CANCELLED,
     CONNECTION_CLOSED,
-    INTERNAL_ERROR,
     TIMED_OUT,
     RpcError,
 )
 from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
 from coupler.wire.messages import Envelope, Malformed
 from coupler.wire.outbox import Lane, Outbox
+from coupler.wire.request import Request, internal_error
 from coupler.wire.transport import Transport
 
 log = logging.getLogger("coupler.wire")
@@ -33,6 +32,9 @@ CANCEL_REQUEST = "$/cancel_request"
 
 UNREAD_ANSWERS = 64 * 1024 * 1024
 """Unsent bytes over which garbage gets no more answers: nobody reads them."""
+
+MALFORMED_LOGGED = 100
+"""Messages that cannot be read and are each logged."""
 
 Answer = Raw | RpcError
 Deliver = Callable[[Answer], None]
@@ -54,83 +56,6 @@ class Endpoint(Protocol):
         """Nothing more will come; pending requests have failed with this error."""
 
 
-class Request:
-    """A request of the other side that wants exactly one answer."""
-
-    def __init__(self, peer: Peer, id: Raw, method: str, params: Raw) -> None:
-        self.id = id
-        self.method = method
-        self.params = params
-        self.lane: Lane = None
-        self._peer = peer
-        self._cancel: Callable[[], object] | None = None
-        self._cancelled = False
-        self._answered = False
-
-    def answer(self, result: Any) -> None:
-        """Answer with a result; None means an empty object."""
-        self._finish(messages.answer(self.id, result))
-
-    def fail(self, error: RpcError) -> None:
-        """Answer with an error."""
-        try:
-            frame = messages.failure(self.id, error)
-        except Exception as fault:
-            log.exception("the error of %s cannot be sent", self.method)
-            frame = messages.failure(self.id, internal_error(fault))
-        self._finish(frame)
-
-    def waive(self) -> None:
-        """The answer was given by other means."""
-        self._answered = True
-        self._peer.forget_incoming(self)
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Answer with what `work` returns or raises; `$/cancel_request` cancels it."""
-        task = self._peer.start(self._answer_with(work))
-        task.add_done_callback(lambda _: self._finish_unstarted(work))
-        self.when_cancelled(task.cancel)
-
-    def when_cancelled(self, cancel: Callable[[], object]) -> None:
-        """What `$/cancel_request` calls, now if it came already; the answer is still owed afterwards."""
-        self._cancel = cancel
-        if self._cancelled:
-            cancel()
-
-    def cancel(self) -> None:
-        """The other side no longer needs the answer. To say so twice does not disturb the clean-up."""
-        if self._cancelled:
-            return
-        self._cancelled = True
-        if self._cancel is not None:
-            self._cancel()
-
-    async def _answer_with(self, work: Coroutine[Any, Any, Any]) -> None:
-        try:
-            self.answer(await work)
-        except asyncio.CancelledError:
-            self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
-        except RpcError as error:
-            self.fail(error)
-        except (Exception, SystemExit) as error:
-            log.exception("%s failed", self.method)
-            self.fail(internal_error(error))
-
-    def _finish_unstarted(self, work: Coroutine[Any, Any, Any]) -> None:
-        # A task that is cancelled before its first step never enters its own code.
-        if not self._answered:
-            work.close()
-            self.fail(RpcError.because(CANCELLED, "the request was cancelled"))
-
-    def _finish(self, frame: bytes) -> None:
-        if self._answered:
-            log.error("a second answer to %s was dropped", self.method)
-            return
-        self._answered = True
-        self._peer.forget_incoming(self)
-        self._peer.send(frame, self.lane)
-
-
 class Peer:
     """Sends and receives over one transport; the endpoint gives the messages their meaning."""
 
@@ -149,6 +74,7 @@ class Peer:
         self._answers_garbage = answers_garbage
         self._frames = FrameBuffer(frame_limit)
         self._last_id = 0
+        self._malformed = 0
         self._pending: dict[bytes, tuple[str, Lane, Deliver]] = {}
         self._incoming: dict[bytes, Request] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -365,19 +291,20 @@ class Peer:
             # JavaScript leaves a result out that is undefined.
             self._handle_answer(echo, messages.NULL)
             return
-        log.warning("a %s could not be read: %s", "message" if kind == "unknown" else kind, error.message)
+        self._log_malformed("message" if kind == "unknown" else kind, error.message)
         if kind == "response":
             self._handle_answer(echo, error)
         elif kind == "request" or (kind == "unknown" and self._wants_to_know_of_garbage()):
             self.send(messages.failure(echo, error))
 
+    def _log_malformed(self, what: str, problem: str) -> None:
+        """Every one at first; later ever fewer, so that a flood does not fill a disk."""
+        self._malformed += 1
+        if self._malformed <= MALFORMED_LOGGED or self._malformed & (self._malformed - 1) == 0:
+            log.warning("a %s could not be read: %s (%d so far)", what, problem, self._malformed)
+
     def _wants_to_know_of_garbage(self) -> bool:
         return self._answers_garbage and self.outbox.unsent < UNREAD_ANSWERS
-
-
-def internal_error(error: Exception | SystemExit) -> RpcError:
-    """The answer for an exception that nobody foresaw."""
-    return RpcError.because(INTERNAL_ERROR, f"{type(error).__name__}: {error}")
 
 
 class _CancelRequest(Struct, rename="camel"):
