@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from coupler.schema.v1 import StopReason
@@ -51,14 +52,19 @@ class FunctionAgent(Agent):
 
 
 async def _call(function: Callable[[Any], Any], turn: Turn) -> StopReason | None:
-    # A decorator may be a plain function around a coroutine function.
-    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+    if _is_coroutine_function(getattr(function, "__func__", function)):
         result: StopReason | None = await function(turn)
         return result
     # Imported on use: most agents are coroutines.
     from coupler.agent.blocking import call_in_thread
 
     return await call_in_thread(function, turn)
+
+
+@lru_cache(maxsize=256)
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    # A decorator may be a plain function around a coroutine function.
+    return inspect.iscoroutinefunction(inspect.unwrap(function))
 
 
 def accepted_blocks(agent: Agent | type[Agent]) -> frozenset[str]:

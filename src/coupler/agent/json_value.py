@@ -7,10 +7,9 @@ class or a gigabyte; the editor gets something it can show, and the agent's turn
 from __future__ import annotations
 
 import base64
-import dataclasses
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence, Set
-from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -81,10 +80,9 @@ class _Conversion:
             return self._sequence(value, len(value), depth)
         if isinstance(value, msgspec.Struct):
             return self.convert(msgspec.structs.asdict(value), depth)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = dataclasses.fields(value)
-            return self._mapping(((f.name, getattr(value, f.name)) for f in fields), len(fields), depth)
-        if isinstance(value, PurePath):
+        if (fields := _dataclass_fields(value)) is not None:
+            return self._mapping(((name, getattr(value, name)) for name in fields), len(fields), depth)
+        if isinstance(value, os.PathLike):
             return self._text(str(value))
         if callable(dump := getattr(value, "model_dump", None)) and not isinstance(value, type):
             return self.convert(dump(), depth)
@@ -125,3 +123,12 @@ class _Conversion:
 def _int_text(value: int) -> str:
     # Python refuses to print integers of many thousand digits.
     return str(value) if value.bit_length() < 10_000 else f"<integer of {value.bit_length()} bits>"
+
+
+def _dataclass_fields(value: object) -> list[str] | None:
+    # Imported here: an agent's first answer should not wait for it.
+    import dataclasses
+
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return None
+    return [field.name for field in dataclasses.fields(value)]

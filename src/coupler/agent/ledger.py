@@ -7,7 +7,7 @@ a call's end, and `settle_all` leaves no call open, whichever way a turn ends.
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +37,7 @@ class Ledger:
 
     def announce(self, title: str, *, id: str | None = None, **fields: Any) -> str:
         """Begin a call; returns its id, made here unless the agent's model has one."""
-        call_id = id or f"call_{secrets.token_hex(8)}"
+        call_id = id or f"call_{os.urandom(8).hex()}"
         if call_id in self._open or call_id in self._settled:
             raise ValueError(
                 f"the tool call {call_id!r} was announced before: an id is used once in a session"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from html import escape
 
 from msgspec import UNSET
 
@@ -38,6 +37,9 @@ def _text_of(block: ContentBlock) -> str | None:
 
 
 def _embedded(resource: TextResourceContents) -> str:
+    # Imported here: an agent's first answer should not wait for it.
+    from html import escape
+
     attributes = f'uri="{escape(resource.uri)}"'
     if resource.mime_type is not UNSET and resource.mime_type:
         attributes += f' mime-type="{escape(resource.mime_type)}"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 from itertools import count
 from typing import Any
 
@@ -20,7 +20,8 @@ from coupler.events.v1 import Emitted, to_update
 from coupler.schema.unknown import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer, SessionNotification
 from coupler.wire.errors import INVALID_PARAMS, RpcError
-from coupler.wire.peer import Peer, Request
+from coupler.wire.peer import Peer
+from coupler.wire.request import Request
 
 log = logging.getLogger("coupler.agent")
 
@@ -39,7 +40,7 @@ class Session:
         self._peer = peer
         self._announced: set[str] = set()
         # Part of every message id: a session that is loaded again must not repeat its old ones.
-        nonce = secrets.token_hex(4)
+        nonce = os.urandom(4).hex()
         self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
         self._agent: Agent
         self._prompting: Prompting | None = None

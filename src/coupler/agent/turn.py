@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
@@ -36,14 +35,17 @@ class Turn:
     def __init__(self, session: Session, blocks: tuple[ContentBlock, ...]) -> None:
         self.session = session
         self.blocks = blocks
+        self._text: str | None = None
         self._ended_by: type[BaseException] | None = None
         self._message: tuple[Role, str] | None = None
         self._questions: set[asyncio.Task[Any]] = set()
 
-    @cached_property
+    @property
     def text(self) -> str:
         """The prompt as text: its text blocks, links and embedded text."""
-        return prompt_text(self.blocks)
+        if self._text is None:
+            self._text = prompt_text(self.blocks)
+        return self._text
 
     @property
     def editor(self) -> Editor:
