@@ -210,6 +210,21 @@ class TestWhoIsThere:
         info = Blueprint.of(Prober).introduction.agent_info
         assert info.version == hypothesis.__version__
 
+    def test_a_package_installed_in_editable_form_has_its_distributions_version(self, tmp_path, monkeypatch):
+        (tmp_path / "src" / "edited_package").mkdir(parents=True)
+        (tmp_path / "src" / "edited_package" / "__init__.py").write_text("")
+        (tmp_path / "edited_package-3.1.dist-info").mkdir()
+        metadata = "Metadata-Version: 2.1\nName: edited-package\nVersion: 3.1\n"
+        (tmp_path / "edited_package-3.1.dist-info" / "METADATA").write_text(metadata)
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.syspath_prepend(tmp_path / "src")
+        importlib.import_module("edited_package")
+
+        class Prober(Agent):
+            __module__ = "edited_package"
+
+        assert Blueprint.of(Prober).introduction.agent_info.version == "3.1"
+
     def test_an_installed_module_of_no_distribution_has_its_own_version(self, tmp_path, monkeypatch):
         (tmp_path / "site-packages").mkdir()
         (tmp_path / "site-packages" / "stray_module.py").write_text("__version__ = (1, 2)")

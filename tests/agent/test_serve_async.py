@@ -61,6 +61,18 @@ def test_it_serves_over_a_transport_until_the_client_leaves():
     run(scenario())
 
 
+def test_a_line_over_the_limit_is_refused_and_the_next_is_served(app):
+    script = app("""
+        from coupler import serve
+        async def agent(turn): ...
+        serve(agent, frame_limit=1000)
+    """)
+    with RawClient(sys.executable, str(script)) as client:
+        client.write(b"x" * 2000 + b"\n")
+        assert client.read()["error"]["data"] == {"reason": "frame_too_long", "limit": 1000}
+        assert client.initialize()["result"]
+
+
 def test_it_ends_when_it_is_cancelled():
     async def scenario():
         ours, theirs = MemoryTransport.pair()

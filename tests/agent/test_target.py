@@ -1,5 +1,6 @@
 """What can be served, and how it is named."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -189,6 +190,40 @@ class TestServeInAScript:
         assert texts(client.prompt(client.new_session("/"))[0]) == "root"
         assert texts(client.prompt(client.new_session(str(tmp_path)))[0]) == str(tmp_path)
 
+    def test_a_factory_may_be_async(self, start, tmp_path):
+        client = start("""
+            import asyncio
+            from coupler import serve
+            async def make(session):
+                await asyncio.sleep(0)
+                async def agent(turn): await turn.say(session.cwd)
+                return agent
+            serve(factory=make)
+        """)
+        client.initialize()
+        assert texts(client.prompt(client.new_session(str(tmp_path)))[0]) == str(tmp_path)
+
+    def test_a_factory_that_waits_can_be_cancelled(self, start):
+        client = start("""
+            import asyncio
+            from coupler import serve
+            async def make(session):
+                await asyncio.Event().wait()
+            serve(factory=make)
+        """)
+        client.initialize()
+        request = client.request("session/new", {"cwd": "/", "mcpServers": []})
+        client.send(request, {"method": "$/cancel_request", "params": {"requestId": request["id"]}})
+
+        assert error_of(client.answer_to(request)) == (-32800, "cancelled")
+
+    @pytest.mark.parametrize("words", ["itself.py", "./itself.py"])
+    def test_a_file_that_serves_itself_is_told_so(self, app, words):
+        path = app(f"from coupler import serve\nserve({words!r})", "itself.py")
+        with RawClient(*COUPLER, "serve", path.name, cwd=path.parent) as client:
+            assert "serves itself: give serve() the agent" in refusal(client)
+            leave(client)
+
     @pytest.mark.parametrize("result", ["None", "5", "print"])
     def test_a_factory_that_makes_no_agent_fails_its_session(self, start, result):
         client = start(f"from coupler import serve\nserve(factory=lambda session: {result})")
@@ -307,8 +342,12 @@ class TestTurnFunctions:
 
         instance = Own()
 
-        assert Blueprint.of(Own).agent_for(None) is not Blueprint.of(Own).agent_for(None)
-        assert Blueprint.of(instance).agent_for(None) is instance
+        async def made(target):
+            return [await Blueprint.of(target).agent_for(None) for _ in range(2)]
+
+        first, second = asyncio.run(made(Own))
+        assert isinstance(first, Own) and isinstance(second, Own) and first is not second
+        assert asyncio.run(made(instance)) == [instance, instance]
         assert as_agent(instance) is instance
         assert isinstance(as_agent(Own), Own)
 

@@ -103,7 +103,7 @@ def test_a_terminal_is_told_that_an_editor_starts_this(way, tmp_path):
 
     assert ended.returncode == 2
     assert ended.stdout == ""
-    assert "Agent Client Protocol over stdin and stdout" in ended.stderr
+    assert "let an editor start it" in ended.stderr
     assert "editor" in ended.stderr
 
 

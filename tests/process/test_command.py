@@ -42,7 +42,9 @@ def test_a_string_is_split_as_a_shell_would_and_a_list_is_kept(command: str, wor
     assert split_command(command) == words
 
 
-@pytest.mark.parametrize("command", ["", "   ", [], [""], "agent 'open", "agent \0", ["agent", "\0"]])
+@pytest.mark.parametrize(
+    "command", ["", "   ", [], [""], "agent 'open", "agent \0", ["agent", "\0"], ["a", 3], [b"a"]]
+)
 def test_a_command_that_is_none_is_refused(command: str | list[str]) -> None:
     with pytest.raises(SpawnError) as caught:
         split_command(command)

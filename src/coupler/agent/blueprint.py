@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
@@ -21,7 +22,9 @@ WHAT_CAN_BE_SERVED = (
 class Blueprint:
     """A target that was looked at: served to every session in the way its form asks for."""
 
-    def __init__(self, introduction: InitializeResponse, agent_for: Callable[[Session], Agent]) -> None:
+    def __init__(
+        self, introduction: InitializeResponse, agent_for: Callable[[Session], Awaitable[Agent]]
+    ) -> None:
         self.introduction = introduction
         self.agent_for = agent_for
 
@@ -30,14 +33,12 @@ class Blueprint:
         cls, target: Any, *, name: str | None = None, title: str | None = None, version: str | None = None
     ) -> Blueprint:
         """The blueprint of a turn function, an `Agent` subclass or an `Agent` instance."""
-        agent_for: Callable[[Session], Agent]
-        if isinstance(target, type) and issubclass(target, Agent):
-            described: Agent | type[Agent] = target
-            agent_for = lambda session: target()  # noqa: E731
-        else:
-            agent = as_agent(target)
-            described = agent
-            agent_for = lambda session: agent  # noqa: E731
+        is_class = isinstance(target, type) and issubclass(target, Agent)
+        described: Agent | type[Agent] = target if is_class else as_agent(target)
+
+        async def agent_for(session: Session) -> Agent:
+            return described() if isinstance(described, type) else described
+
         return cls(introduce(described, name=name, title=title, version=version), agent_for)
 
     @classmethod
@@ -49,7 +50,7 @@ class Blueprint:
         title: str | None = None,
         version: str | None = None,
     ) -> Blueprint:
-        """The blueprint of a function that gets each session and returns an agent for it."""
+        """The blueprint of a function, plain or async, that gets each session and returns its agent."""
         own_name = getattr(factory, "__name__", type(factory).__name__)
         if own_name == "<lambda>":
             own_name = "agent"
@@ -59,7 +60,12 @@ class Blueprint:
             title=title,
             version=version or distribution_version(factory.__module__ or ""),
         )
-        return cls(introduction, lambda session: as_agent(factory(session)))
+
+        async def agent_for(session: Session) -> Agent:
+            made = factory(session)
+            return as_agent(await made if inspect.isawaitable(made) else made)
+
+        return cls(introduction, agent_for)
 
 
 def as_agent(target: Any) -> Agent:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-import secrets
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 from msgspec import UNSET, Raw
@@ -35,7 +33,8 @@ from coupler.schema.v1 import (
 )
 from coupler.wire.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from coupler.wire.frames import DEFAULT_LIMIT
-from coupler.wire.peer import Peer, Request
+from coupler.wire.peer import Peer
+from coupler.wire.request import Request
 from coupler.wire.transport import Transport
 
 log = logging.getLogger("coupler.agent")
@@ -151,10 +150,12 @@ class AgentConnection:
 
     async def _open_session(self, params: NewSessionRequest, editor: Editor) -> NewSessionResponse:
         blueprint = await self._blueprint()
-        new_id = f"sess_{secrets.token_hex(16)}"
+        new_id = f"sess_{os.urandom(16).hex()}"
         session = Session(new_id, params.cwd, tuple(params.mcp_servers), editor, self._peer)
         try:
-            session.give_to(blueprint.agent_for(session))
+            session.give_to(await blueprint.agent_for(session))
+        except asyncio.CancelledError:
+            raise
         except BaseException as error:
             log.error("the agent could not be made", exc_info=error)
             raise agent_failed(error) from None
@@ -181,11 +182,11 @@ class AgentConnection:
 
 
 def _check_directories(params: NewSessionRequest) -> None:
-    if not Path(params.cwd).is_absolute():
+    if not os.path.isabs(params.cwd):
         _refuse("cwd", f"cwd: expected an absolute path, got {params.cwd!r}")
     # Not by pathlib, which raises for a path that is too long or in a forbidden place.
-    if not os.path.isdir(params.cwd):  # noqa: PTH112
-        problem = "is not a directory" if os.path.exists(params.cwd) else "does not exist"  # noqa: PTH110
+    if not os.path.isdir(params.cwd):
+        problem = "is not a directory" if os.path.exists(params.cwd) else "does not exist"
         _refuse("cwd", f"cwd: {params.cwd!r} {problem}")
     if params.additional_directories is not UNSET and params.additional_directories:
         _refuse("additionalDirectories", "additionalDirectories: this agent works in one directory only")

@@ -6,6 +6,7 @@ import sys
 
 from coupler.agent.agent import Agent, FunctionAgent, accepted_blocks
 from coupler.agent.memory import is_installed
+from coupler.schema.methods import PROTOCOL_VERSION
 from coupler.schema.v1 import (
     AgentCapabilities,
     Implementation,
@@ -13,7 +14,6 @@ from coupler.schema.v1 import (
     PromptCapabilities,
 )
 
-PROTOCOL_VERSION = 1
 UNKNOWN_VERSION = "0.0.0"
 
 
@@ -57,10 +57,22 @@ def distribution_version(module: str) -> str:
     package = module.partition(".")[0]
     loaded = sys.modules.get(package)
     origin = getattr(loaded, "__file__", None) or ""
-    if is_installed(origin):
-        # Imported on use: reading metadata costs more than the rest of the start.
-        from importlib import metadata
-
-        for distribution in metadata.packages_distributions().get(package, []):
-            return metadata.version(distribution)
+    # A package outside may be installed as well, in editable form; a single file there is not.
+    if is_installed(origin) or hasattr(loaded, "__path__"):
+        version = _installed_version(package)
+        if version is not None:
+            return version
     return str(getattr(loaded, "__version__", UNKNOWN_VERSION))
+
+
+def _installed_version(package: str) -> str | None:
+    # Imported on use: reading metadata costs more than the rest of the start.
+    from importlib import metadata
+
+    # An editable installation does not list its packages; most are called like the distribution.
+    for distribution in metadata.packages_distributions().get(package, [package]):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import importlib
 import logging
+import os.path
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import msgspec
 from msgspec import Raw
@@ -34,7 +34,7 @@ log = logging.getLogger("coupler.agent")
 
 Introduction = InitializeResponse | Raw
 
-_NOT_THE_TARGET = ("<frozen", str(Path(__file__).parent), str(Path(importlib.__file__).parent))
+_NOT_THE_TARGET = ("<frozen", os.path.dirname(__file__), os.path.dirname(importlib.__file__))
 
 
 class Loading:

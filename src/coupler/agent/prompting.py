@@ -16,7 +16,8 @@ from coupler.agent.errors import agent_failed, describe
 from coupler.agent.turn import Turn, TurnEndedError
 from coupler.schema.v1 import PromptResponse, StopReason
 from coupler.wire.errors import CANCELLED, RpcError
-from coupler.wire.peer import Peer, Request
+from coupler.wire.peer import Peer
+from coupler.wire.request import Request
 
 log = logging.getLogger("coupler.agent")
 

@@ -30,6 +30,7 @@ from coupler.agent.memory import Memory, Record
 from coupler.agent.target import Served, capture
 from coupler.agent.watchdog import Watchdog
 from coupler.logs import send_logs_to_stderr
+from coupler.wire.frames import DEFAULT_LIMIT
 from coupler.wire.pipes import PipeTransport
 from coupler.wire.stdio import StdioIsTerminal, take_over
 from coupler.wire.transport import Transport
@@ -48,11 +49,6 @@ UNNOTICED = 0.5
 LOADING_PATIENCE = 30.0
 """Seconds to wait for a target that is still being imported: who pipes a file in wants the answers."""
 
-TERMINAL_HINT = (
-    "This command speaks the Agent Client Protocol over stdin and stdout: an editor starts it.\n"
-    "Add it to your editor's configuration as a custom agent, or drive it from Python with coupler.connect()."
-)
-
 NO_GREETING = Greeting()
 
 
@@ -63,26 +59,29 @@ def serve(
     name: str | None = None,
     title: str | None = None,
     version: str | None = None,
+    frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve an agent over stdin and stdout until the client leaves.
 
     `target` is a function with one parameter `turn`, an `Agent` subclass or instance, or a string such as
     `"app.py:agent"`. `factory` instead is called with each new session and returns one of those. Name,
-    title and version are what the client is told; without them the target's own are used.
+    title and version are what the client is told; without them the target's own are used. A line of the
+    client's that is longer than `frame_limit` bytes is dropped and answered with an error.
     """
     served = _served(target, factory, name=name, title=title, version=version)
     if capture(served):
         return
     try:
         read_fd, write_fd = take_over()
-    except StdioIsTerminal:
-        print(TERMINAL_HINT, file=sys.stderr)
+    except StdioIsTerminal as error:
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     send_logs_to_stderr()
     memory = Memory(target, served.options, in_script=True) if isinstance(target, str) else None
     begin(may_have_children=True)
     with own_signals():
-        run(served, read_fd, write_fd, memory=memory, record=memory.recall() if memory else None)
+        record = memory.recall() if memory else None
+        run(served, read_fd, write_fd, memory=memory, record=record, frame_limit=frame_limit)
     # The script goes on, for as long as it likes.
     call_off_exit()
 
@@ -94,6 +93,7 @@ async def serve_async(
     name: str | None = None,
     title: str | None = None,
     version: str | None = None,
+    frame_limit: int = DEFAULT_LIMIT,
     transport: Transport | None = None,
 ) -> None:
     """Like `serve`, inside a running event loop, and over any transport. Signals stay with the caller."""
@@ -101,7 +101,7 @@ async def serve_async(
     loading = Loading(served)
     if transport is None:
         transport = PipeTransport(*take_over())
-    connection = AgentConnection(transport, loading.introduction, loading.blueprint)
+    connection = AgentConnection(transport, loading.introduction, loading.blueprint, frame_limit=frame_limit)
     connection.open()
     try:
         await connection.ended.wait()
@@ -123,11 +123,12 @@ def run(
     memory: Memory | None = None,
     record: Record | None = None,
     greeting: Greeting = NO_GREETING,
+    frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve over two descriptors until the client leaves or a signal comes, and leave nothing running."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    serving = loop.create_task(_serve(served, read_fd, write_fd, memory, record, greeting))
+    serving = loop.create_task(_serve(served, read_fd, write_fd, memory, record, greeting, frame_limit))
     while not serving.done():
         try:
             loop.run_until_complete(serving)
@@ -145,6 +146,7 @@ async def _serve(
     memory: Memory | None,
     record: Record | None,
     greeting: Greeting,
+    frame_limit: int,
 ) -> None:
     def watch(loading: Loading) -> AbstractContextManager[None]:
         return watched_for(
@@ -164,6 +166,7 @@ async def _serve(
         loading.blueprint,
         already_introduced=greeting.answered,
         ended=ended,
+        frame_limit=frame_limit,
     )
     connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_without_client).wake
     end_on_signals(ended)

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ class Served(NamedTuple):
 
 
 _captured: list[list[Served]] = []
+_being_loaded: list[str] = []
 
 
 def capture(served: Served) -> bool:
@@ -48,9 +48,19 @@ def capture(served: Served) -> bool:
 
 def load(words: str, options: Options) -> Blueprint:
     """Import the target and look at it. Whatever its code raises is raised."""
+    if words in _being_loaded:
+        raise TargetError(f"{words} serves itself: give serve() the agent, not the name of its own file")
+    _being_loaded.append(words)
+    try:
+        return _load(words, options)
+    finally:
+        _being_loaded.pop()
+
+
+def _load(words: str, options: Options) -> Blueprint:
     place, attribute = split(words)
     with _capturing() as captured:
-        module = _import_file(Path(place)) if is_file(place) else _import_module(place)
+        module = _import_file(os.path.abspath(place)) if is_file(place) else _import_module(place)
     if captured and not attribute:
         # What the command line says wins over what the script says.
         served = captured[-1]
@@ -94,17 +104,17 @@ def _capturing() -> Iterator[list[Served]]:
         _captured.pop()
 
 
-def _import_file(path: Path) -> ModuleType:
-    path = path.absolute()
-    if not path.is_file():
+def _import_file(path: str) -> ModuleType:
+    if not os.path.isfile(path):
         raise TargetError(f"there is no file {path}")
     # A file may be called like a module that is in use: that one must not change under its users.
-    name = f"{path.stem}_agent" if path.stem in sys.modules else path.stem
+    stem = os.path.splitext(os.path.basename(path))[0]
+    name = f"{stem}_agent" if stem in sys.modules else stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TargetError(f"{path} is not a Python file")
     # As `python file.py` does, so that the file can import what lies beside it.
-    sys.path.insert(0, str(path.parent))
+    sys.path.insert(0, os.path.dirname(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -112,7 +122,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _import_module(name: str) -> ModuleType:
-    directory = str(Path.cwd())
+    directory = os.getcwd()
     if directory not in sys.path:
         sys.path.insert(0, directory)
     return importlib.import_module(name)

@@ -103,5 +103,5 @@ def _take_over_stdio() -> tuple[int, int]:
 
     try:
         return take_over()
-    except StdioIsTerminal:
-        refuse("this speaks the Agent Client Protocol over stdin and stdout: let an editor start it")
+    except StdioIsTerminal as error:
+        refuse(str(error))

@@ -20,6 +20,7 @@ from coupler.client.policy import Decide, Policy
 from coupler.client.provisional import Provisional
 from coupler.client.session import RemoteSession
 from coupler.schema.decoding import DecodingError, decode
+from coupler.schema.methods import PROTOCOL_VERSION
 from coupler.schema.v1 import (
     AgentCapabilities,
     AudioContent,
@@ -36,11 +37,10 @@ from coupler.schema.v1 import (
     SessionNotification,
 )
 from coupler.wire.errors import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import Answer, Peer, Request
+from coupler.wire.peer import Answer, Peer
+from coupler.wire.request import Request
 
 log = logging.getLogger("coupler.client")
-
-PROTOCOL_VERSION = 1
 
 FRAME_LIMIT = 64 * 1024 * 1024
 """Bytes of the longest line that an agent may send: images and whole files come in one."""

@@ -26,7 +26,7 @@ from coupler.schema.v1 import (
     TextContent,
 )
 from coupler.wire.errors import CANCELLED, INTERNAL_ERROR, RpcError
-from coupler.wire.peer import Request
+from coupler.wire.request import Request
 
 if TYPE_CHECKING:
     from coupler.client.remote import RemoteAgent

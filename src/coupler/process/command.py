@@ -4,18 +4,26 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from coupler.process.errors import SpawnError
 
 
 def split_command(command: str | Sequence[str]) -> list[str]:
     """The words of a command: a string is split as a shell would split it, a list is taken as it is."""
-    words = _split(command) if isinstance(command, str) else [os.fspath(word) for word in command]
+    words = _split(command) if isinstance(command, str) else [_word(word) for word in command]
     if not words or not words[0]:
         raise SpawnError("bad_command", "The command is empty: give the program to run and its arguments.")
     if any("\0" in word for word in words):
         raise SpawnError("bad_command", f"The command {words[0]!r} holds a NUL character.")
     return words
+
+
+def _word(word: Any) -> str:
+    text = os.fspath(word) if isinstance(word, os.PathLike) else word
+    if not isinstance(text, str):
+        raise SpawnError("bad_command", f"A command is made of strings; this is none: {word!r}.")
+    return text
 
 
 def find_program(name: str, *, cwd: Path, environment: Mapping[str, str]) -> Path:

@@ -10,6 +10,9 @@ from msgspec.structs import replace
 
 from coupler.schema import unstable, v1
 
+PROTOCOL_VERSION = 1
+"""The version of ACP that the stable methods belong to."""
+
 Direction: TypeAlias = Literal["agent", "client", "both"]
 
 

@@ -14,6 +14,9 @@ import sys
 class StdioIsTerminal(Exception):  # noqa: N818
     """Somebody typed the command: there is no peer on the other side."""
 
+    def __init__(self) -> None:
+        super().__init__("stdin is a terminal: this speaks a protocol over it, so let an editor start it")
+
 
 def take_over() -> tuple[int, int]:
     """Move stdin and stdout to private descriptors; returns (read, write)."""
