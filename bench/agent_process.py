@@ -1,6 +1,7 @@
 """An agent process, driven over plain pipes with as little work on this side as possible.
 
-Updates are counted and not parsed, so that what is measured is the agent and not this program.
+Updates are counted and not parsed, and the clock runs from a request's write to the read that brings its
+answer, so that what is measured is the agent and not this program.
 """
 
 import json
@@ -73,9 +74,8 @@ class AgentProcess:
         return answer
 
     def call(self, method: str, params: dict[str, Any]) -> Answer:
-        started = time.perf_counter()
         chunks, line = self._read_until(self.send(method, params))
-        seconds = time.perf_counter() - started
+        seconds = self._last_read - self._last_written
         message = json.loads(line)
         if "result" not in message:
             raise PeerError(f"{method} was answered with {message.get('error')}")
@@ -85,8 +85,10 @@ class AgentProcess:
         """Write a request and return its id."""
         self._last_id += 1
         request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+        line = json.dumps(request).encode() + b"\n"
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._last_written = time.perf_counter()
+        self.process.stdin.write(line)
         return self._last_id
 
     def read(self, size: int = 1 << 20) -> bytes:
@@ -95,6 +97,7 @@ class AgentProcess:
         if not select.select([self.process.stdout], [], [], SILENCE_SECONDS)[0]:
             raise PeerError(f"the agent was silent for {SILENCE_SECONDS} s: {self.stderr()}")
         chunk = os.read(self.process.stdout.fileno(), size)
+        self._last_read = time.perf_counter()
         if not chunk:
             raise PeerError(f"the agent closed its output: {self.stderr()}")
         return chunk

@@ -45,6 +45,7 @@ SENT = Figure("updates sent", thousands, higher_is_better=True)
 RECEIVED = Figure("updates received, awaiting the reply", thousands, higher_is_better=True)
 ITERATED = Figure("updates received, iterating over events", thousands, higher_is_better=True)
 ROUND_TRIP = Figure("prompt round trip, p50", microseconds)
+ROUND_TRIP_ACROSS_CORES = Figure("prompt round trip across cores, p50", microseconds)
 NEW_SESSION = Figure("`session/new` beside 200 chatty turns, slowest", milliseconds)
 MEMORY = Figure("memory after `initialize`", megabytes)
 SENDING_COST = {
@@ -69,6 +70,7 @@ ROWS = [
     RECEIVED,
     ITERATED,
     ROUND_TRIP,
+    ROUND_TRIP_ACROSS_CORES,
     NEW_SESSION,
     MEMORY,
     *SENDING_COST.values(),

@@ -1,6 +1,8 @@
 """How one peer is measured once. Each measure yields figures with their values."""
 
+import contextlib
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -20,6 +22,7 @@ from figures import (
     RECEIVED,
     RECEIVING_COST,
     ROUND_TRIP,
+    ROUND_TRIP_ACROSS_CORES,
     SENDING_COST,
     SENT,
     Figure,
@@ -88,13 +91,37 @@ def measure_sending(peer: Peer, home: Path, effort: Effort) -> Values:
 
 
 def measure_round_trip(peer: Peer, home: Path, effort: Effort) -> Values:
+    """With both ends on one core: what it takes to wake another is the machine's, and not steady."""
+    with on_one_core():
+        yield from ((ROUND_TRIP, median) for median in round_trips(peer, home, effort))
+
+
+def measure_round_trip_across_cores(peer: Peer, home: Path, effort: Effort) -> Values:
+    yield from ((ROUND_TRIP_ACROSS_CORES, median) for median in round_trips(peer, home, effort))
+
+
+def round_trips(peer: Peer, home: Path, effort: Effort) -> Iterator[float]:
     """The median of each of several rows of prompts: a machine that pauses spoils a row, not the measure."""
     with AgentProcess(peer.agent, environment(home)) as agent:
         agent.initialize()
         session = agent.new_session()
         agent.prompt(session, 1_000)
         for _ in range(effort.rows):
-            yield ROUND_TRIP, statistics.median(agent.prompt(session, 1).seconds for _ in range(effort.trips))
+            yield statistics.median(agent.prompt(session, 1).seconds for _ in range(effort.trips))
+
+
+@contextlib.contextmanager
+def on_one_core() -> Iterator[None]:
+    """Keep this process and what it starts meanwhile on one core, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def measure_sending_cost(peer: Peer, home: Path, effort: Effort) -> Values:
@@ -157,6 +184,7 @@ MEASURES: list[Callable[[Peer, Path, Effort], Values]] = [
     measure_later_start,
     measure_sending,
     measure_round_trip,
+    measure_round_trip_across_cores,
     measure_receiving,
     measure_memory,
     measure_new_session_under_load,

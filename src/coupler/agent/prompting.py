@@ -35,6 +35,7 @@ class Prompting:
         self._turn = turn
         self._agent = agent
         self._ended = ended
+        self._has_begun = False
         self._is_cancelled = False
         self._is_over = False
         self._patience: asyncio.TimerHandle | None = None
@@ -43,15 +44,15 @@ class Prompting:
         """Begin; a cancel that was read right behind the prompt finds it running."""
         self._peer = peer
         self._task = peer.start(self._run())
-        # A task that is cancelled before its first step never enters its own code.
-        self._task.add_done_callback(lambda _: self._conclude_cancelled())
         self._request.when_cancelled(self.cancel)
 
     def cancel(self, grace: float | None = None) -> None:
         """Cancel the agent's code; what has not ended after the grace is left behind."""
         if not self._is_cancelled:
             self._is_cancelled = True
-            self._task.cancel()
+            # A task that is cancelled before its first step never enters its own code.
+            if self._has_begun:
+                self._task.cancel()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (CANCEL_GRACE if grace is None else grace)
         if self._patience is not None:
@@ -61,6 +62,10 @@ class Prompting:
         self._patience = loop.call_at(deadline, self._abandon)
 
     async def _run(self) -> None:
+        self._has_begun = True
+        if self._is_cancelled:
+            self._conclude_cancelled()
+            return
         try:
             self._conclude_stopped(await self._agent.perform(self._turn) or "end_turn")
         except asyncio.CancelledError:

@@ -97,7 +97,7 @@ def parse_error(raw: Raw) -> RpcError:
 def is_id(raw: Raw) -> bool:
     """True for the ids that JSON-RPC and ACP allow: null, an integer or a string."""
     text = bytes(raw)
-    return text.startswith(b'"') or text == b"null" or _INTEGER.fullmatch(text) is not None
+    return text.isdigit() or text.startswith(b'"') or text == b"null" or _INTEGER.fullmatch(text) is not None
 
 
 def replace_lone_surrogates(line: bytes) -> bytes:

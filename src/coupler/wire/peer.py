@@ -203,8 +203,8 @@ class Peer:
 
     def forget_incoming(self, request: Request) -> None:
         """The request was answered."""
-        if self._incoming.get(bytes(request.id)) is request:
-            del self._incoming[bytes(request.id)]
+        if self._incoming.get(request.key) is request:
+            del self._incoming[request.key]
         if not self._incoming:
             _wake(self._await_answered)
 
@@ -258,7 +258,7 @@ class Peer:
             log.exception("a message could not be handled")
 
     def _handle_request(self, request: Request) -> None:
-        self._incoming[bytes(request.id)] = request
+        self._incoming[request.key] = request
         try:
             self._endpoint.request_received(request)
         except RpcError as error:

@@ -24,6 +24,7 @@ class Request:
 
     def __init__(self, peer: Peer, id: Raw, method: str, params: Raw) -> None:
         self.id = id
+        self.key = bytes(id)
         self.method = method
         self.params = params
         self.lane: Lane = None
