@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 from coupler.agent.agent import Agent, FunctionAgent, accepted_blocks
 from coupler.agent.memory import is_installed
@@ -56,23 +57,25 @@ def distribution_version(module: str) -> str:
     """The version of the installed package that the agent comes from."""
     package = module.partition(".")[0]
     loaded = sys.modules.get(package)
-    origin = getattr(loaded, "__file__", None) or ""
-    # A package outside may be installed as well, in editable form; a single file there is not.
-    if is_installed(origin) or hasattr(loaded, "__path__"):
-        version = _installed_version(package)
+    installed = is_installed(getattr(loaded, "__file__", None) or "")
+    # A package elsewhere may be installed as well, in editable form; a single file there is not.
+    if installed or hasattr(loaded, "__path__"):
+        version = _installed_version(package, search=installed)
         if version is not None:
             return version
     return str(getattr(loaded, "__version__", UNKNOWN_VERSION))
 
 
-def _installed_version(package: str) -> str | None:
+@cache
+def _installed_version(package: str, *, search: bool) -> str | None:
     # Imported on use: reading metadata costs more than the rest of the start.
     from importlib import metadata
 
-    # An editable installation does not list its packages; most are called like the distribution.
-    for distribution in metadata.packages_distributions().get(package, [package]):
+    # Most packages are called like their distribution; to find out about the others all have to be read.
+    names = metadata.packages_distributions().get(package, []) if search else [package]
+    for name in names:
         try:
-            return metadata.version(distribution)
+            return metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     return None
