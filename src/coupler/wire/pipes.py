@@ -39,6 +39,7 @@ class PipeTransport:
         self._writer_thread: _WriterThread | None = None
         self._is_reading = False
         self._awaits_room = False
+        self._output_ended = False
         self._closed = False
 
     def open(self, receiver: Receiver) -> None:
@@ -60,7 +61,7 @@ class PipeTransport:
             receiver.data_received(self._already_read)
 
     def write(self, data: bytes | memoryview) -> int:
-        if self._closed:
+        if self._output_ended:
             return len(data)
         if self._writer_thread is not None:
             return self._writer_thread.offer(data)
@@ -80,14 +81,17 @@ class PipeTransport:
             return
         self._closed = True
         self._stop_reading()
+        _release(self._reader_thread, self._input)
+        self.end_output()
+
+    def end_output(self) -> None:
+        """Write no more, so that the other side reads an end; go on reading."""
+        if self._output_ended:
+            return
+        self._output_ended = True
         if self._awaits_room:
             self._loop.remove_writer(self._output.fd)
-        # A thread may be blocked in its descriptor: only itself can close it before the number is used again.
-        for thread, descriptor in ((self._reader_thread, self._input), (self._writer_thread, self._output)):
-            if thread is not None:
-                thread.stop()
-            else:
-                descriptor.close()
+        _release(self._writer_thread, self._output)
 
     def _read(self) -> None:
         try:
@@ -244,6 +248,14 @@ class _WriterThread:
         self._busy = False
         self._sent = size
         self._written(failure)
+
+
+def _release(thread: _ReaderThread | _WriterThread | None, descriptor: _Descriptor) -> None:
+    # A thread may be blocked in its descriptor: only itself can close it before the number is used again.
+    if thread is not None:
+        thread.stop()
+    else:
+        descriptor.close()
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -1,0 +1,1 @@
+"""What an agent must do: assertions A01–A60 and some more, a module a topic."""

@@ -1,0 +1,147 @@
+"""The agent under test: how it is started, and what makes it stream, call tools and run long.
+
+What a probe needs done first (a handshake, a login, a session) is done here in one way. Once a basic thing
+has failed to answer, probes that need it are skipped at once, instead of each waiting for it in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coupler.inspect.conformance.assertion import Fault, Skip
+from coupler.inspect.desk import FULL_CAPABILITIES
+from coupler.inspect.line_pipe import ScriptError
+from coupler.inspect.scripted_client import Answer, ScriptedClient, Turn
+from coupler.inspect.trace import Trace
+
+T = TypeVar("T")
+
+AUTH_REQUIRED = -32000
+
+
+class Candidate:
+    """Starts a fresh process of the agent for each conversation, and keeps the traces."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        project: Path,
+        *,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float = 10.0,
+        startup_timeout: float = 30.0,
+        auth: str | None = None,
+        prompt: str = "Hello! Please answer briefly.",
+        slow_prompt: str | None = None,
+    ) -> None:
+        self.command = [*command]
+        self.project = project
+        self.env = dict(env or {})
+        self.timeout = timeout
+        self.startup_timeout = startup_timeout
+        self.auth = auth
+        self.prompt = prompt
+        self.has_slow_prompt = slow_prompt is not None
+        self.slow_prompt = prompt if slow_prompt is None else slow_prompt
+        self.traces: list[Trace] = []
+        self.label = ""
+        self._broken: dict[str, str] = {}
+
+    @asynccontextmanager
+    async def start(
+        self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
+    ) -> AsyncIterator[ScriptedClient]:
+        """A process that was told nothing yet."""
+        client = ScriptedClient(
+            self.command,
+            directory=self.project,
+            capabilities=capabilities,
+            env=self.env,
+            timeout=self.timeout,
+            label=self.label,
+        )
+        self.traces.append(client.trace)
+        async with client:
+            yield client
+
+    @asynccontextmanager
+    async def ready(
+        self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
+    ) -> AsyncIterator[ScriptedClient]:
+        """A process that has been greeted and, if `auth` says how, logged in to."""
+        async with self.start(capabilities) as client:
+            await self.greet(client)
+            yield client
+
+    async def greet(self, client: ScriptedClient) -> None:
+        """Initialize and log in."""
+        answer = await self._basic("initialize", client.initialize(within=self.startup_timeout))
+        if answer.result is None:
+            raise self._note_broken("initialize", f"initialize was refused: {answer.error}")
+        if self.auth is not None:
+            answer = await client.call("authenticate", {"methodId": self.auth})
+            if answer.result is None:
+                raise Fault(f"authenticate with {self.auth!r} was refused: {answer.error}", answer.entry)
+
+    async def open_session(self, client: ScriptedClient, **params: Any) -> str:
+        """A session, by its id; skips if the agent wants a login that it was not given."""
+        answer = await self._basic("session/new", client.new_session(**params))
+        if answer.code == AUTH_REQUIRED and self.auth is None:
+            methods = [method.get("id") for method in client.introduction.get("authMethods") or []]
+            raise Skip(f"the agent wants a login: pass --auth with one of {', '.join(map(str, methods))}")
+        session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
+        if not isinstance(session, str):
+            raise self._note_broken("session/new", f"session/new gave no session: {answer.error}")
+        return session
+
+    async def take_turn(self, client: ScriptedClient, session: str, text: str | None = None) -> Turn:
+        """A prompt and its end, of which nothing else is demanded."""
+        text = self.prompt if text is None else text
+        return await self._basic("session/prompt", client.prompt(session, text))
+
+    @asynccontextmanager
+    async def conversation(
+        self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
+    ) -> AsyncIterator[tuple[ScriptedClient, str]]:
+        """A process with an open session."""
+        async with self.ready(capabilities) as client:
+            yield client, await self.open_session(client)
+
+    async def _basic(self, what: str, answer: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that nearly every probe needs."""
+        if what in self._broken:
+            answer.close()
+            raise Skip(f"needs {what}, and {self._broken[what]}")
+        try:
+            return await answer
+        except ScriptError as error:
+            self._broken[what] = str(error)
+            raise
+
+    def _note_broken(self, what: str, reason: str) -> Fault:
+        self._broken.setdefault(what, reason)
+        return Fault(reason)
+
+
+def need(client: ScriptedClient, capability: str) -> None:
+    """Skip unless the agent advertises this, given as a path such as `sessionCapabilities.list`."""
+    if not advertises(client, capability):
+        raise Skip(f"the agent does not advertise {capability}")
+
+
+def advertises(client: ScriptedClient, capability: str) -> bool:
+    """Whether a flag is true, or an object is there; null and everything else mean no."""
+    value: Any = client.introduction.get("agentCapabilities")
+    for name in capability.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value is True or isinstance(value, dict)
+
+
+def describe(answer: Answer) -> str:
+    """An answer in a few words, for a fault's message."""
+    if answer.error is None:
+        return f"the result {answer.result!r:.200}"
+    return f"the error {answer.code}: {str(answer.error)[:200]}"

@@ -1,0 +1,150 @@
+"""An examination: every chosen assertion once, whatever the candidate does, and a report of it.
+
+Probes come first, each with fresh processes. Rules then judge everything that was said meanwhile; if no probe
+was chosen, a plain conversation is held for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from coupler.inspect.conformance.assertion import Assertion, Case, Fault, Level, Skip
+from coupler.inspect.conformance.candidate import Candidate
+from coupler.inspect.conformance.report import Outcome, Report, Result, frames_of
+from coupler.inspect.line_pipe import ScriptError
+from coupler.inspect.trace import Entry, Trace
+
+PATIENCE = 12
+"""How many times the candidate's own timeout an assertion may take in all."""
+
+Progress = Callable[[Result], None]
+
+
+class CannotStart(Exception):  # noqa: N818
+    """There is nothing to examine: the command does not start."""
+
+
+async def examine(
+    candidate: Candidate, assertions: Iterable[Assertion], progress: Progress = lambda result: None
+) -> Report:
+    """Judge an agent."""
+    began = time.monotonic()
+    chosen = [*assertions]
+    report = Report(" ".join(candidate.command), "agent")
+
+    def note(result: Result) -> None:
+        report.results.append(result)
+        progress(result)
+
+    await _hold_conversation(candidate)
+    for assertion in chosen:
+        if assertion.probe is not None:
+            note(await _probe(candidate, assertion))
+    for assertion in chosen:
+        if assertion.rule is not None:
+            note(judge(assertion, candidate.traces))
+    report.results.sort(key=lambda result: result.assertion.id)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def grade(traces: list[Trace], assertions: Iterable[Assertion], subject: str) -> Report:
+    """Judge recordings by the rules; probes are skipped, as there is nobody to drive."""
+    results = [
+        judge(assertion, traces)
+        if assertion.rule is not None
+        else Result(assertion, "skipped", assertion.level, "needs the agent itself, not a recording")
+        for assertion in assertions
+    ]
+    return Report(subject, "agent", results)
+
+
+def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
+    """Apply a rule to traces; the first fault counts, notes add up."""
+    began = time.monotonic()
+    judged, notes = 0, dict[str, None]()
+    for trace in traces:
+        for case in _cases(assertion, trace):
+            judged += 1
+            if case is None:
+                continue
+            if not case.is_note:
+                return Result(
+                    assertion,
+                    "failed",
+                    assertion.level,
+                    case.message,
+                    tuple(notes),
+                    frames_of(trace, case.entries),
+                    trace.stderr,
+                    time.monotonic() - began,
+                )
+            notes[case.message] = None
+    outcome: Outcome = "passed" if judged else "skipped"
+    message = "" if judged else assertion.absent
+    return Result(
+        assertion, outcome, assertion.level, message, tuple(notes), seconds=time.monotonic() - began
+    )
+
+
+def _cases(assertion: Assertion, trace: Trace) -> list[Case]:
+    assert assertion.rule is not None
+    return [*assertion.rule(trace)]
+
+
+async def _hold_conversation(candidate: Candidate) -> None:
+    """The plainest use of an agent: hello, a session, two prompts. The rules judge what comes of it."""
+    candidate.label = "conversation"
+    try:
+        async with candidate.conversation() as (client, session):
+            await candidate.take_turn(client, session)
+            await candidate.take_turn(client, session)
+            await client.quiet(0.3)
+    except ScriptError as error:
+        if error.kind == "spawn":
+            raise CannotStart(str(error)) from None
+    except (Fault, Skip):
+        return
+
+
+async def _probe(candidate: Candidate, assertion: Assertion) -> Result:
+    assert assertion.probe is not None
+    candidate.label = assertion.id
+    first_trace = len(candidate.traces)
+    began = time.monotonic()
+
+    def result(outcome: Outcome, message: str = "", level: Level | None = None, *causes: Entry) -> Result:
+        failed = outcome == "failed"
+        traces = candidate.traces[first_trace:] if failed else []
+        shown = _trace_with(causes, traces)
+        return Result(
+            assertion,
+            outcome,
+            level or assertion.level,
+            message,
+            frames=frames_of(shown, causes) if shown is not None else (),
+            stderr=shown.stderr if shown is not None else "",
+            seconds=time.monotonic() - began,
+        )
+
+    try:
+        async with asyncio.timeout(PATIENCE * candidate.timeout + candidate.startup_timeout):
+            await assertion.probe(candidate)
+    except Skip as skip:
+        return result("skipped", str(skip))
+    except Fault as fault:
+        return result("failed", fault.message, fault.level, *fault.entries)
+    except ScriptError as error:
+        return result("failed", str(error))
+    except TimeoutError:
+        return result("failed", "the assertion took too long in all")
+    return result("passed")
+
+
+def _trace_with(causes: tuple[Entry, ...], traces: list[Trace]) -> Trace | None:
+    for trace in traces:
+        if any(entry in trace.entries for entry in causes):
+            return trace
+    return traces[-1] if traces else None

@@ -1,0 +1,157 @@
+"""A client's desk: answers what an agent asks, as far as the client advertised it.
+
+Files are those of one directory. Terminals are only played: nothing that an agent under test asks for is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+FULL_CAPABILITIES: dict[str, Any] = {
+    "fs": {"readTextFile": True, "writeTextFile": True},
+    "terminal": True,
+    "auth": {"terminal": True},
+    "session": {"configOptions": {"boolean": {}}, "compaction": {}, "notices": {}},
+    "elicitation": {"form": {}, "url": {}},
+}
+
+TERMINAL_OUTPUT = "played by coupler check\n"
+
+
+class Refusal(Exception):  # noqa: N818
+    """The request is answered with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Held(Exception):  # noqa: N818
+    """The request is not answered, for now."""
+
+
+Service: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Gets the params and returns the result, or raises Refusal or Held."""
+
+
+class Desk:
+    """Each service can be replaced: `desk.services["session/request_permission"] = hold`."""
+
+    def __init__(self, directory: Path, capabilities: dict[str, Any]) -> None:
+        self.directory = directory
+        self.terminals: list[str] = []
+        self.services: dict[str, Service] = {"session/request_permission": allow}
+        files = capabilities.get("fs") or {}
+        if files.get("readTextFile") is True:
+            self.services["fs/read_text_file"] = self._read
+        if files.get("writeTextFile") is True:
+            self.services["fs/write_text_file"] = self._write
+        if capabilities.get("terminal") is True:
+            self.services |= {
+                "terminal/create": self._create_terminal,
+                "terminal/output": self._terminal_output,
+                "terminal/wait_for_exit": self._wait_for_exit,
+                "terminal/kill": self._known_terminal,
+                "terminal/release": self._release_terminal,
+            }
+        if capabilities.get("elicitation"):
+            self.services["elicitation/create"] = decline
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer's message, or None to let the agent wait."""
+        service = self.services.get(str(request.get("method")))
+        params = request.get("params")
+        try:
+            if service is None:
+                raise Refusal(-32601, f"this client has no method {request.get('method')!r}")
+            if not isinstance(params, dict):
+                raise Refusal(-32602, "params must be an object")
+            return {"id": request["id"], "result": service(params)}
+        except Refusal as refusal:
+            error = {"code": refusal.code, "message": refusal.message}
+            return {"id": request["id"], "error": error}
+        except Held:
+            return None
+
+    def _read(self, params: dict[str, Any]) -> dict[str, Any]:
+        try:
+            lines = self._file(params).read_text(errors="replace").splitlines(keepends=True)
+        except OSError as error:
+            raise Refusal(-32002, f"{params.get('path')}: {error.strerror}") from None
+        first = max(int(params.get("line") or 1), 1) - 1
+        limit = params.get("limit")
+        return {"content": "".join(lines[first : None if limit is None else first + int(limit)])}
+
+    def _write(self, params: dict[str, Any]) -> dict[str, Any]:
+        file = self._file(params)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(str(params.get("content")))
+        except OSError as error:
+            raise Refusal(-32603, f"{params.get('path')}: {error.strerror}") from None
+        return {}
+
+    def _file(self, params: dict[str, Any]) -> Path:
+        file = Path(str(params.get("path"))).resolve()
+        if not file.is_relative_to(self.directory.resolve()):
+            raise Refusal(-32602, f"{file} is outside of the session's directory")
+        return file
+
+    def _create_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
+        self.terminals.append(f"terminal_{len(self.terminals) + 1}")
+        return {"terminalId": self.terminals[-1]}
+
+    def _terminal_output(self, params: dict[str, Any]) -> dict[str, Any]:
+        self._known_terminal(params)
+        return {"output": TERMINAL_OUTPUT, "truncated": False, "exitStatus": {"exitCode": 0}}
+
+    def _wait_for_exit(self, params: dict[str, Any]) -> dict[str, Any]:
+        self._known_terminal(params)
+        return {"exitCode": 0}
+
+    def _release_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
+        self._known_terminal(params)
+        self.terminals[self.terminals.index(params["terminalId"])] = "released"
+        return {}
+
+    def _known_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
+        if params.get("terminalId") not in self.terminals or params["terminalId"] == "released":
+            raise Refusal(-32002, f"there is no terminal {params.get('terminalId')!r}")
+        return {}
+
+
+def allow(params: dict[str, Any]) -> dict[str, Any]:
+    """Permit it this once, or in whatever way is offered."""
+    return _select(params, "allow_once", "allow_always")
+
+
+def reject(params: dict[str, Any]) -> dict[str, Any]:
+    """Do not permit it."""
+    return _select(params, "reject_once", "reject_always")
+
+
+def cancel(params: dict[str, Any]) -> dict[str, Any]:
+    """Say that the turn was cancelled."""
+    return {"outcome": {"outcome": "cancelled"}}
+
+
+def decline(params: dict[str, Any]) -> dict[str, Any]:
+    """Do not fill in a form."""
+    return {"action": "decline"}
+
+
+def hold(params: dict[str, Any]) -> dict[str, Any]:
+    """Leave it unanswered."""
+    raise Held
+
+
+def _select(params: dict[str, Any], *kinds: str) -> dict[str, Any]:
+    options = params.get("options")
+    for kind in kinds:
+        for option in options if isinstance(options, list) else []:
+            if isinstance(option, dict) and option.get("kind") == kind:
+                return {"outcome": {"outcome": "selected", "optionId": option.get("optionId")}}
+    return {"outcome": {"outcome": "cancelled"}}

@@ -1,0 +1,234 @@
+"""A client that does exactly what a script says: right or wrong, in any order, byte by byte.
+
+It starts an agent, notes every line of both sides, answers the agent's requests at its desk, and never waits
+without a limit. Leaving its context ends the agent's whole process group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from coupler.__about__ import __version__
+from coupler.inspect.desk import Desk
+from coupler.inspect.line_pipe import LinePipe, ScriptError
+from coupler.inspect.trace import Entry, Trace, Update
+from coupler.process.child import Child
+from coupler.process.environment import Environment
+from coupler.process.errors import SpawnError
+from coupler.wire.pipes import PipeTransport
+
+INFO = {"name": "coupler-check", "title": "Coupler's conformance kit", "version": __version__}
+
+TURN_PATIENCE = 6
+"""How many times longer a turn may take than any other answer."""
+
+
+class Answer(NamedTuple):
+    """What a request was answered with: a result or an error."""
+
+    entry: Entry
+
+    @property
+    def result(self) -> Any:
+        """The result, `{}` for null; None if there is an error instead."""
+        if "result" not in self.entry.message:
+            return None
+        return {} if (result := self.entry.message["result"]) is None else result
+
+    @property
+    def error(self) -> Any:
+        return self.entry.message.get("error")
+
+    @property
+    def code(self) -> Any:
+        """The error's code; None if there is a result."""
+        return self.error.get("code") if isinstance(self.error, dict) else None
+
+
+class Turn(NamedTuple):
+    """A prompt that was answered, and the updates of its session that came before."""
+
+    answer: Answer
+    updates: list[Update]
+
+    @property
+    def stop_reason(self) -> Any:
+        result = self.answer.result
+        return result.get("stopReason") if isinstance(result, dict) else None
+
+    @property
+    def text(self) -> str:
+        """What the agent said."""
+        said = [update.body.get("content") for update in self.updates if update.kind == "agent_message_chunk"]
+        return "".join(str(block.get("text", "")) for block in said if isinstance(block, dict))
+
+
+class ScriptedClient:
+    """An async context manager around one process of an agent."""
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        directory: str | os.PathLike[str],
+        capabilities: Mapping[str, Any] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Environment | Mapping[str, str | None] | None = None,
+        timeout: float = 10.0,
+        label: str = "",
+    ) -> None:
+        """`directory` is where sessions work, `cwd` where the process starts, `timeout` is in seconds."""
+        self.directory = Path(directory)
+        self.capabilities: dict[str, Any] = dict(capabilities or {})
+        self.desk = Desk(self.directory, self.capabilities)
+        self.trace = Trace(label)
+        self.timeout = timeout
+        self.introduction: dict[str, Any] = {}
+        self._command = command
+        self._cwd = cwd
+        self._env = env
+        self._last_id = 0
+        self._child: Child
+        self._pipe: LinePipe
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._child = Child.spawn(self._command, cwd=self._cwd, env=self._env)
+        except SpawnError as error:
+            raise ScriptError("spawn", str(error)) from None
+        self._transport = PipeTransport(self._child.stdout_fd, self._child.stdin_fd)
+        self._pipe = LinePipe(self._transport, "client", self.trace, self.timeout)
+        self._pipe.when_received = self._serve_desk
+        self._pipe.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pipe.close()
+        await self._child.end(grace=1.0, linger=0.2)
+        self.trace.stderr = self._child.stderr
+        self.trace.exit_code = self._child.returncode
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def stderr(self) -> str:
+        return self._child.stderr
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the agent has closed its output."""
+        return self._pipe.has_ended
+
+    def write(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._pipe.write(data)
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message; `jsonrpc` is added."""
+        self._pipe.send(message)
+
+    def notify(self, method: str, params: Any) -> None:
+        """Send a notification."""
+        self._pipe.send({"method": method, "params": params})
+
+    def ask(self, method: str, params: Any) -> int:
+        """Send a request and go on; returns its id."""
+        self._last_id += 1
+        self._pipe.send({"id": self._last_id, "method": method, "params": params})
+        return self._last_id
+
+    def ask_prompt(self, session: str, text: str) -> int:
+        """Send a prompt and go on; returns its id."""
+        return self.ask("session/prompt", prompt_params(session, text))
+
+    async def answer(self, id: Any, within: float | None = None) -> Answer:
+        """Wait for the answer to a request."""
+        return Answer(await self._pipe.answer(id, f"the answer to {self._name(id)}", within))
+
+    async def call(self, method: str, params: Any, within: float | None = None) -> Answer:
+        """Send a request and wait for its answer."""
+        return await self.answer(self.ask(method, params), within)
+
+    async def initialize(self, version: int = 1, within: float | None = None) -> Answer:
+        """Say hello with this client's capabilities."""
+        params = {"protocolVersion": version, "clientCapabilities": self.capabilities, "clientInfo": INFO}
+        answer = await self.call("initialize", params, within)
+        if isinstance(answer.result, dict):
+            self.introduction = answer.result
+        return answer
+
+    async def new_session(self, within: float | None = None, **params: Any) -> Answer:
+        """Open a session in this client's directory."""
+        return await self.call(
+            "session/new", {"cwd": str(self.directory), "mcpServers": [], **params}, within
+        )
+
+    async def prompt(self, session: str, text: str) -> Turn:
+        """Send a prompt and wait for its answer, which may take longer than others."""
+        begin = len(self.trace.entries)
+        return await self.end_of_turn(session, self.ask_prompt(session, text), begin)
+
+    async def end_of_turn(self, session: str, id: int, begin: int = 0) -> Turn:
+        """Wait for the end of a turn; its updates are those since the entry with number `begin`."""
+        answer = await self.answer(id, TURN_PATIENCE * self.timeout)
+        numbers = range(begin, answer.entry.number)
+        return Turn(answer, [each for each in self.trace.updates(session) if each.entry.number in numbers])
+
+    async def update(self, session: str, *kinds: str, within: float | None = None) -> Update:
+        """Wait for the first update of one of these kinds."""
+        return await self._pipe.until(
+            lambda: next(iter(self.trace.updates(session, *kinds)), None),
+            f"an update ({', '.join(kinds) or 'any'})",
+            within,
+        )
+
+    async def request_of_agent(self, method: str, within: float | None = None) -> Entry:
+        """Wait for the agent's first request of this kind."""
+        return await self._pipe.until(
+            lambda: next((each.request for each in self.trace.exchanges(method, "agent")), None),
+            f"a request {method}",
+            within,
+        )
+
+    async def quiet(self, seconds: float) -> None:
+        """Let time pass in which something might come that should not."""
+        await self._pipe.quiet(seconds)
+
+    def close_input(self) -> None:
+        """Leave: the agent reads the end of its input. What it still says is noted."""
+        self._transport.end_output()
+
+    async def exit(self, within: float | None = None) -> int:
+        """Wait until the agent's process has ended; its code."""
+        limit = self.timeout if within is None else within
+        try:
+            async with asyncio.timeout(limit):
+                return await self._child.wait()
+        except TimeoutError:
+            raise ScriptError("silent", f"the agent's process did not end within {limit:g} s") from None
+
+    def _serve_desk(self, entry: Entry) -> None:
+        if entry.is_request:
+            reply = self.desk.answer(entry.message)
+            if reply is not None:
+                self._pipe.send(reply)
+
+    def _name(self, id: Any) -> str:
+        for exchange in reversed(self.trace.exchanges()):
+            if exchange.request.message.get("id") == id:
+                return exchange.method
+        return f"request {id!r}"
+
+
+def prompt_params(session: str, text: str) -> dict[str, Any]:
+    """The params of a prompt that is one text."""
+    return {"sessionId": session, "prompt": [{"type": "text", "text": text}]}

@@ -1,0 +1,257 @@
+"""A trace: every line that two peers wrote, with its time, in the order in which it was seen.
+
+It keeps lines as they were, also those that are no JSON, and offers them as the messages they mean: requests
+with their answers, notifications, updates. On disk it is NDJSON, described in docs/check.md.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+Side: TypeAlias = Literal["client", "agent"]
+
+FORMAT = "coupler.trace"
+FORMAT_VERSION = 1
+
+
+class TraceError(Exception):
+    """A file is no trace."""
+
+
+class Entry:
+    """One line, without its line end. `number` is its place in the trace, `at` its time in seconds."""
+
+    def __init__(self, number: int, at: float, sender: Side, line: bytes) -> None:
+        self.number = number
+        self.at = at
+        self.sender = sender
+        self.line = line
+
+    @cached_property
+    def message(self) -> dict[str, Any]:
+        """The JSON object in the line; empty if it holds none."""
+        try:
+            message = msgspec.json.decode(self.line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {}
+        return message if isinstance(message, dict) else {}
+
+    @property
+    def method(self) -> str | None:
+        method = self.message.get("method")
+        return method if isinstance(method, str) else None
+
+    @property
+    def params(self) -> Any:
+        return self.message.get("params")
+
+    @property
+    def is_request(self) -> bool:
+        return self.method is not None and "id" in self.message
+
+    @property
+    def is_notification(self) -> bool:
+        return self.method is not None and "id" not in self.message
+
+    @property
+    def is_answer(self) -> bool:
+        return "method" not in self.message and ("result" in self.message or "error" in self.message)
+
+
+class Update(NamedTuple):
+    """A `session/update`."""
+
+    entry: Entry
+    session: Any
+    body: dict[str, Any]
+
+    @property
+    def kind(self) -> Any:
+        return self.body.get("sessionUpdate")
+
+
+class Exchange:
+    """A request and what became of it."""
+
+    def __init__(self, request: Entry) -> None:
+        self.request = request
+        self.answer: Entry | None = None
+
+    @property
+    def method(self) -> str:
+        return self.request.method or ""
+
+    @property
+    def params(self) -> dict[str, Any]:
+        params = self.request.params
+        return params if isinstance(params, dict) else {}
+
+    @property
+    def result(self) -> Any:
+        """The result, None while there is none; an agent's `null` counts as an empty object."""
+        if self.answer is None or "result" not in self.answer.message:
+            return None
+        return {} if (result := self.answer.message["result"]) is None else result
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        error = self.answer.message.get("error") if self.answer is not None else None
+        return error if isinstance(error, dict) else None
+
+
+class Trace:
+    """Grows at its end; whoever judges it sees it as it is by then."""
+
+    def __init__(self, label: str = "") -> None:
+        self.label = label
+        self.entries: list[Entry] = []
+        self.stray_answers: list[Entry] = []
+        self.stderr = ""
+        self.exit_code: int | None = None
+        self._exchanges: list[Exchange] = []
+        self._open: dict[tuple[Side, str], Exchange] = {}
+
+    def append(self, at: float, sender: Side, line: bytes) -> Entry:
+        """Note a line. An answer joins its request, or is stray."""
+        entry = Entry(len(self.entries), at, sender, line)
+        self.entries.append(entry)
+        if entry.is_request:
+            exchange = Exchange(entry)
+            self._exchanges.append(exchange)
+            self._open[sender, id_key(entry.message["id"])] = exchange
+        elif entry.is_answer:
+            self._join(entry)
+        return entry
+
+    def exchanges(self, method: str | None = None, sender: Side = "client") -> list[Exchange]:
+        """The requests of one side, with their answers."""
+        return [
+            exchange
+            for exchange in self._exchanges
+            if exchange.request.sender == sender and method in (None, exchange.method)
+        ]
+
+    def notifications(self, method: str | None = None, sender: Side = "agent") -> list[Entry]:
+        """The notifications of one side."""
+        return [
+            entry
+            for entry in self.entries
+            if entry.sender == sender and entry.is_notification and method in (None, entry.method)
+        ]
+
+    def updates(self, session: str | None = None, *kinds: str) -> list[Update]:
+        """The agent's updates, of one session and of some kinds, or all of them."""
+        found: list[Update] = []
+        for entry in self.notifications("session/update"):
+            params = entry.params if isinstance(entry.params, dict) else {}
+            body = params.get("update")
+            update = Update(entry, params.get("sessionId"), body if isinstance(body, dict) else {})
+            if session in (None, update.session) and (not kinds or update.kind in kinds):
+                found.append(update)
+        return found
+
+    @property
+    def client_capabilities(self) -> dict[str, Any]:
+        """What the client said it can do."""
+        return _object(self.exchanges("initialize"), lambda exchange: exchange.params, "clientCapabilities")
+
+    @property
+    def agent_capabilities(self) -> dict[str, Any]:
+        """What the agent said it can do."""
+        return _object(self.exchanges("initialize"), lambda exchange: exchange.result, "agentCapabilities")
+
+    def save(self, path: Path) -> None:
+        """Write it as NDJSON."""
+        path.write_bytes(b"".join(line + b"\n" for line in self._lines()))
+
+    @classmethod
+    def load(cls, path: Path) -> Trace:
+        """Read what `save` wrote; raises TraceError."""
+        trace = cls(path.name)
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise TraceError(f"{path} cannot be read: {error.strerror}") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                trace._take(line)
+            except (msgspec.DecodeError, KeyError, ValueError, TypeError) as error:
+                raise TraceError(f"{path}:{number} is no line of a trace: {error}") from None
+        if not trace.entries:
+            raise TraceError(f"{path} holds no frames; `docs/check.md` describes the format")
+        return trace
+
+    def _join(self, answer: Entry) -> None:
+        asker: Side = "client" if answer.sender == "agent" else "agent"
+        exchange = self._open.pop((asker, id_key(answer.message.get("id"))), None)
+        if exchange is None:
+            self.stray_answers.append(answer)
+        else:
+            exchange.answer = answer
+
+    def _lines(self) -> Iterator[bytes]:
+        yield msgspec.json.encode({"format": FORMAT, "version": FORMAT_VERSION, "label": self.label})
+        for entry in self.entries:
+            yield msgspec.json.encode(
+                {"at": round(entry.at, 6), "from": entry.sender, **_content(entry.line)}
+            )
+        if self.stderr:
+            yield msgspec.json.encode({"stderr": self.stderr})
+        if self.exit_code is not None:
+            yield msgspec.json.encode({"exit": self.exit_code})
+
+    def _take(self, line: bytes) -> None:
+        value = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+        if "format" in value:
+            self.label = msgspec.json.decode(value.get("label", b'""'), type=str)
+        elif "exit" in value:
+            self.exit_code = msgspec.json.decode(value["exit"], type=int)
+        elif "stderr" in value:
+            self.stderr += msgspec.json.decode(value["stderr"], type=str)
+        else:
+            self.append(
+                msgspec.json.decode(value["at"], type=float),
+                msgspec.json.decode(value["from"], type=Side),
+                _line_of(value),
+            )
+
+
+def id_key(id: Any) -> str:
+    """An id as text that tells 1 from "1"."""
+    return repr(id)
+
+
+def _object(exchanges: list[Exchange], part: Any, name: str) -> dict[str, Any]:
+    for exchange in exchanges:
+        value = part(exchange)
+        found = value.get(name) if isinstance(value, dict) else None
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _content(line: bytes) -> dict[str, Any]:
+    """A frame as JSON exactly as it was written; what is no JSON as text, or else as base64."""
+    try:
+        msgspec.json.decode(line)
+        return {"frame": msgspec.Raw(line)}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return {"text": line.decode()}
+    except UnicodeDecodeError:
+        return {"bytes": base64.b64encode(line).decode()}
+
+
+def _line_of(value: dict[str, msgspec.Raw]) -> bytes:
+    if "frame" in value:
+        return bytes(value["frame"])
+    if "text" in value:
+        return msgspec.json.decode(value["text"], type=str).encode()
+    return base64.b64decode(msgspec.json.decode(value["bytes"], type=str))
