@@ -41,16 +41,23 @@ def connect(
     process. `env` is added to our environment; `Environment.exact` replaces it. Lines of the agent over
     `frame_limit` bytes are dropped.
     """
-    link: Link
-    if isinstance(agent, str) or (isinstance(agent, Sequence) and not isinstance(agent, bytes)):
-        link, timeout = ProcessLink(_command(agent), cwd=cwd, env=env), _startup_timeout(agent)
-    elif env is not None:
-        raise AgentError("spawn", "`env` is for commands: an agent in this process has our environment")
-    else:
-        link, timeout = LocalLink(agent), STARTUP_TIMEOUT
-    if startup_timeout is not None:
-        timeout = startup_timeout
+    link = link_to(agent, cwd=cwd, env=env)
+    timeout = usual_startup_timeout(agent) if startup_timeout is None else startup_timeout
     return RemoteAgent(link, cwd=cwd, startup_timeout=timeout, frame_limit=frame_limit)
+
+
+def link_to(
+    agent: str | Sequence[str] | Any,
+    *,
+    cwd: str | PathLike[str] | None = None,
+    env: Environment | Mapping[str, str | None] | None = None,
+) -> Link:
+    """What `connect` takes for an agent, as something that can be opened."""
+    if _is_command(agent):
+        return ProcessLink(startable(agent), cwd=cwd, env=env)
+    if env is not None:
+        raise AgentError("spawn", "`env` is for commands: an agent in this process has our environment")
+    return LocalLink(agent)
 
 
 class LocalLink:
@@ -76,14 +83,14 @@ class LocalLink:
     async def wait(self) -> None:
         await asyncio.wait([self._serving])
 
-    async def close(self) -> None:
+    async def close(self, grace: float = 5.0) -> None:
         await asyncio.wait([self._serving])
 
     def last_words(self) -> LastWords:
         return LastWords()
 
 
-def _command(command: str | Sequence[str]) -> str | Sequence[str]:
+def startable(command: str | Sequence[str]) -> str | Sequence[str]:
     """The command; `coupler` itself is also found when its environment is not activated."""
     try:
         program, *rest = split_command(command)
@@ -94,9 +101,16 @@ def _command(command: str | Sequence[str]) -> str | Sequence[str]:
     return command
 
 
-def _startup_timeout(command: str | Sequence[str]) -> float:
+def usual_startup_timeout(agent: str | Sequence[str] | Any) -> float:
+    """Seconds that an agent may take to start: more if its command may download it first."""
+    if not _is_command(agent):
+        return STARTUP_TIMEOUT
     try:
-        program = PurePath(split_command(command)[0]).stem
+        program = PurePath(split_command(agent)[0]).stem
     except SpawnError:
         return STARTUP_TIMEOUT  # the start itself will say what is wrong
     return INSTALLER_TIMEOUT if program in INSTALLERS else STARTUP_TIMEOUT
+
+
+def _is_command(agent: object) -> bool:
+    return isinstance(agent, str) or (isinstance(agent, Sequence) and not isinstance(agent, bytes))

@@ -30,8 +30,8 @@ class Link(Protocol):
     async def wait(self) -> None:
         """Wait until the agent has ended by itself."""
 
-    async def close(self) -> None:
-        """End the agent and everything it started."""
+    async def close(self, grace: float = 5.0) -> None:
+        """End the agent and everything it started; what ignores that for `grace` seconds is killed."""
 
     def last_words(self) -> LastWords:
         """What the agent left, so far."""
@@ -52,6 +52,11 @@ class ProcessLink:
         self._env = env
         self._child: Child
 
+    @property
+    def pid(self) -> int:
+        """The process; its group and session have the same number."""
+        return self._child.pid
+
     def open(self) -> Transport:
         try:
             self._child = Child.spawn(self._command, cwd=self._cwd, env=self._env)
@@ -62,8 +67,8 @@ class ProcessLink:
     async def wait(self) -> None:
         await self._child.wait()
 
-    async def close(self) -> None:
-        await self._child.end()
+    async def close(self, grace: float = 5.0) -> None:
+        await self._child.end(grace)
 
     def last_words(self) -> LastWords:
         return LastWords(self._child.returncode, self._child.stderr)

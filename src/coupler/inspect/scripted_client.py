@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from coupler.__about__ import __version__
+from coupler.client.errors import AgentError
+from coupler.client.link import ProcessLink
+from coupler.coupling import link_to
 from coupler.inspect.desk import Desk
 from coupler.inspect.line_pipe import LinePipe, ScriptError
 from coupler.inspect.trace import Entry, Trace, Update
-from coupler.process.child import Child
 from coupler.process.environment import Environment
-from coupler.process.errors import SpawnError
-from coupler.wire.pipes import PipeTransport
 
 INFO = {"name": "coupler-check", "title": "Coupler's conformance kit", "version": __version__}
 
@@ -69,11 +69,11 @@ class Turn(NamedTuple):
 
 
 class ScriptedClient:
-    """An async context manager around one process of an agent."""
+    """An async context manager around one agent: a command, or what `connect` takes besides."""
 
     def __init__(
         self,
-        command: str | Sequence[str],
+        agent: str | Sequence[str] | Any,
         *,
         directory: str | os.PathLike[str],
         capabilities: Mapping[str, Any] | None = None,
@@ -89,19 +89,15 @@ class ScriptedClient:
         self.trace = Trace(label)
         self.timeout = timeout
         self.introduction: dict[str, Any] = {}
-        self._command = command
-        self._cwd = cwd
-        self._env = env
+        self._link = link_to(agent, cwd=cwd, env=env)
         self._last_id = 0
-        self._child: Child
         self._pipe: LinePipe
 
     async def __aenter__(self) -> Self:
         try:
-            self._child = Child.spawn(self._command, cwd=self._cwd, env=self._env)
-        except SpawnError as error:
+            self._transport = self._link.open()
+        except AgentError as error:
             raise ScriptError("spawn", str(error)) from None
-        self._transport = PipeTransport(self._child.stdout_fd, self._child.stdin_fd)
         self._pipe = LinePipe(self._transport, "client", self.trace, self.timeout)
         self._pipe.when_received = self._serve_desk
         self._pipe.open()
@@ -111,17 +107,17 @@ class ScriptedClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._pipe.close()
-        await self._child.end(grace=1.0, linger=0.2)
-        self.trace.stderr = self._child.stderr
-        self.trace.exit_code = self._child.returncode
+        await self._link.close(grace=1.0)
+        self.trace.exit_code, self.trace.stderr = self._link.last_words()
 
     @property
-    def pid(self) -> int:
-        return self._child.pid
+    def pid(self) -> int | None:
+        """The agent's process; None if it runs in this one."""
+        return self._link.pid if isinstance(self._link, ProcessLink) else None
 
     @property
     def stderr(self) -> str:
-        return self._child.stderr
+        return self._link.last_words().stderr
 
     @property
     def has_ended(self) -> bool:
@@ -199,6 +195,25 @@ class ScriptedClient:
             within,
         )
 
+    async def request_in_turn(self, id: int, *methods: str, within: float | None = None) -> Entry | None:
+        """Wait for a request of the agent in the turn of the prompt with this id; None if it ends without."""
+        prompt = next(each for each in self.trace.exchanges() if each.request.message["id"] == id)
+
+        def look() -> Entry | None:
+            for each in self.trace.exchanges(sender="agent"):
+                if each.method in methods and each.request.number > prompt.request.number:
+                    return each.request
+            return prompt.answer
+
+        found = await self._pipe.until(look, f"a request {' or '.join(methods)}", within)
+        return found if found.is_request else None
+
+    def answer_held(self, method: str) -> None:
+        """Answer what the desk has left unanswered, in the way it does now."""
+        for exchange in self.trace.exchanges(method, "agent"):
+            if exchange.answer is None:
+                self._serve_desk(exchange.request)
+
     async def quiet(self, seconds: float) -> None:
         """Let time pass in which something might come that should not."""
         await self._pipe.quiet(seconds)
@@ -207,14 +222,15 @@ class ScriptedClient:
         """Leave: the agent reads the end of its input. What it still says is noted."""
         self._transport.end_output()
 
-    async def exit(self, within: float | None = None) -> int:
-        """Wait until the agent's process has ended; its code."""
+    async def exit(self, within: float | None = None) -> int | None:
+        """Wait until the agent has ended; its process's exit code."""
         limit = self.timeout if within is None else within
         try:
             async with asyncio.timeout(limit):
-                return await self._child.wait()
+                await self._link.wait()
         except TimeoutError:
             raise ScriptError("silent", f"the agent's process did not end within {limit:g} s") from None
+        return self._link.last_words().exit_code
 
     def _serve_desk(self, entry: Entry) -> None:
         if entry.is_request:

@@ -85,7 +85,6 @@ class PipeTransport:
         self.end_output()
 
     def end_output(self) -> None:
-        """Write no more, so that the other side reads an end; go on reading."""
         if self._output_ended:
             return
         self._output_ended = True

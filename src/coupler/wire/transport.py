@@ -29,6 +29,9 @@ class Transport(Protocol):
     def write(self, data: bytes | memoryview) -> int:
         """Take as many bytes as go out now; `output_ready` follows when there were more."""
 
+    def end_output(self) -> None:
+        """Write no more, so that the other side reads an end; go on delivering."""
+
     def close(self) -> None:
         """Stop delivering and give up the descriptors."""
 
@@ -41,6 +44,7 @@ class MemoryTransport:
         self._receiver: Receiver | None = None
         self._in_flight = False
         self._unopened: bytes = b""
+        self._output_ended = False
         self._closed = False
 
     @classmethod
@@ -54,24 +58,28 @@ class MemoryTransport:
         self._receiver = receiver
         if self._partner is not None and self._partner._unopened:
             self._later(self._partner._deliver, self._partner._unopened)
-        if self._partner is not None and self._partner._closed:
+        if self._partner is not None and self._partner._output_ended:
             self._later(self._end)
 
     def write(self, data: bytes | memoryview) -> int:
         # One write a tick: the same back-pressure that a full pipe gives.
-        if self._in_flight or self._closed:
+        if self._in_flight or self._output_ended:
             return 0
         self._in_flight = True
         self._later(self._deliver, bytes(data))
         return len(data)
 
-    def close(self) -> None:
-        if self._closed:
+    def end_output(self) -> None:
+        if self._output_ended:
             return
-        self._closed = True
-        self._receiver = None
+        self._output_ended = True
         if self._partner is not None:
             self._later(self._partner._end)
+
+    def close(self) -> None:
+        self._closed = True
+        self._receiver = None
+        self.end_output()
 
     def _deliver(self, data: bytes) -> None:
         partner = self._partner
