@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["pytester"]
+
 # A shared machine may pause at any moment; that is no property of the code.
 settings.register_profile("coupler", deadline=None)
 settings.load_profile("coupler")

@@ -101,7 +101,8 @@ def deltas(request: Json) -> Iterator[Json]:
     elif "write" in prompt.lower() and tool is not None:
         call = {"name": tool, "arguments": json.dumps(CALLS[tool])}
         yield {"role": "assistant", "content": "I write it. "}
-        yield {"tool_calls": [{"index": 0, "id": f"call_{uuid4().hex[:8]}", "type": "function", "function": call}]}
+        id = f"call_{uuid4().hex[:8]}"
+        yield {"tool_calls": [{"index": 0, "id": id, "type": "function", "function": call}]}
     else:
         yield from words("Hello from the scripted model.")
 

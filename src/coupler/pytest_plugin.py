@@ -1,0 +1,121 @@
+"""Fixtures for testing agents and clients over the protocol.
+
+Switch them on with `pytest_plugins = ["coupler.pytest_plugin"]` in `conftest.py`. Everything that a test
+starts is gone when it ends, and a test that fails shows what was said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from coupler.inspect.blocking_client import BlockingClient
+    from coupler.inspect.conformance.report import Report
+    from coupler.inspect.trace import Trace
+
+SHOWN_LINES = 40
+SHOWN_CHARACTERS = 300
+"""How much of a failing test's traffic is shown."""
+
+_RECORDER = pytest.StashKey["Recorder"]()
+
+
+class Recorder:
+    """The traces of one test."""
+
+    def __init__(self) -> None:
+        self.traces: list[Trace] = []
+
+    def save(self, directory: Path) -> None:
+        """Write each trace as NDJSON, for `coupler check --trace`."""
+        for number, trace in enumerate(self.traces, 1):
+            trace.save(directory / f"{number:02}.ndjson")
+
+    def faults(self, *ids: str) -> list[str]:
+        """What the rules of the conformance kit, or those with these ids, find wrong in the traces."""
+        from coupler.inspect.conformance.assertion import catalogue
+        from coupler.inspect.conformance.examination import judge
+
+        rules = [each for each in catalogue("agent") if each.rule is not None and (not ids or each.id in ids)]
+        results = [judge(rule, self.traces) for rule in rules]
+        return [f"{each.assertion.id}: {each.message}" for each in results if each.outcome == "failed"]
+
+    def text(self) -> str:
+        """The last of what was said, a line each."""
+        shown = [
+            f"{entry.at:8.3f} {'→' if entry.sender == 'client' else '←'} "
+            f"{entry.line.decode(errors='replace')[:SHOWN_CHARACTERS]}"
+            for trace in self.traces
+            for entry in trace.entries[-SHOWN_LINES:]
+        ]
+        return "\n".join(shown + [trace.stderr for trace in self.traces if trace.stderr])
+
+
+@pytest.fixture
+def acp_recorder(request: pytest.FixtureRequest) -> Recorder:
+    """Keeps what the test's agents and clients say to each other."""
+    recorder = request.node.stash[_RECORDER] = Recorder()
+    return recorder
+
+
+@pytest.fixture
+def acp_client(acp_recorder: Recorder, tmp_path: Path) -> Iterator[Callable[..., BlockingClient]]:
+    """Starts an agent, given as a command, a turn function or an `Agent`, and a client to drive it with."""
+    from coupler.inspect.blocking_client import BlockingClient
+    from coupler.inspect.desk import FULL_CAPABILITIES
+    from coupler.inspect.scripted_client import ScriptedClient
+
+    opened: list[BlockingClient] = []
+
+    def start(
+        agent: str | Sequence[str] | Any,
+        *,
+        capabilities: dict[str, Any] = FULL_CAPABILITIES,
+        directory: Path = tmp_path,
+        timeout: float = 10.0,
+        **options: Any,
+    ) -> BlockingClient:
+        scripted = ScriptedClient(
+            agent, directory=directory, capabilities=capabilities, timeout=timeout, **options
+        )
+        acp_recorder.traces.append(scripted.trace)
+        client = BlockingClient(scripted)
+        client.open()
+        opened.append(client)
+        return client
+
+    yield start
+    for client in reversed(opened):
+        client.close()
+
+
+@pytest.fixture
+def acp_check(acp_recorder: Recorder, tmp_path: Path) -> Callable[..., Report]:
+    """Examines an agent's command with the conformance kit; `only` are ids of assertions."""
+    from coupler.inspect.conformance.assertion import catalogue
+    from coupler.inspect.conformance.candidate import Candidate
+    from coupler.inspect.conformance.examination import examine
+
+    def check(command: Sequence[str], *, only: Sequence[str] = (), **options: Any) -> Report:
+        candidate = Candidate(command, tmp_path, **options)
+        chosen = [each for each in catalogue("agent") if not only or each.id in only]
+        report = asyncio.run(examine(candidate, chosen))
+        acp_recorder.traces += candidate.traces
+        return report
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """Add what was said to the report of a test that failed."""
+    report = yield
+    recorder = item.stash.get(_RECORDER, None)
+    if recorder is not None and report.when == "call" and report.failed and recorder.traces:
+        report.sections.append(("ACP traffic", recorder.text()))
+    return report
