@@ -179,10 +179,10 @@ class ScriptedClient:
         numbers = range(begin, answer.entry.number)
         return Turn(answer, [each for each in self.trace.updates(session) if each.entry.number in numbers])
 
-    async def update(self, session: str, *kinds: str, within: float | None = None) -> Update:
-        """Wait for the first update of one of these kinds."""
+    async def update(self, session: str, *kinds: str, since: int = 0, within: float | None = None) -> Update:
+        """Wait for the first update of one of these kinds since the entry with number `since`."""
         return await self._pipe.until(
-            lambda: next(iter(self.trace.updates(session, *kinds)), None),
+            lambda: next((u for u in self.trace.updates(session, *kinds) if u.entry.number >= since), None),
             f"an update ({', '.join(kinds) or 'any'})",
             within,
         )

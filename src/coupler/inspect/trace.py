@@ -63,6 +63,10 @@ class Entry:
     def is_answer(self) -> bool:
         return "method" not in self.message and ("result" in self.message or "error" in self.message)
 
+    def encode(self) -> bytes:
+        """The entry as one line of a trace's file."""
+        return msgspec.json.encode({"at": round(self.at, 6), "from": self.sender, **_content(self.line)})
+
 
 class Update(NamedTuple):
     """A `session/update`."""
@@ -112,6 +116,7 @@ class Trace:
         self.label = label
         self.entries: list[Entry] = []
         self.stray_answers: list[Entry] = []
+        self.stdout = ""
         self.stderr = ""
         self.exit_code: int | None = None
         self._exchanges: list[Exchange] = []
@@ -166,6 +171,10 @@ class Trace:
         """What the agent said it can do."""
         return _object(self.exchanges("initialize"), lambda exchange: exchange.result, "agentCapabilities")
 
+    def header(self) -> bytes:
+        """The first line of a trace's file."""
+        return msgspec.json.encode({"format": FORMAT, "version": FORMAT_VERSION, "label": self.label})
+
     def save(self, path: Path) -> None:
         """Write it as NDJSON."""
         path.write_bytes(b"".join(line + b"\n" for line in self._lines()))
@@ -196,11 +205,11 @@ class Trace:
             exchange.answer = answer
 
     def _lines(self) -> Iterator[bytes]:
-        yield msgspec.json.encode({"format": FORMAT, "version": FORMAT_VERSION, "label": self.label})
+        yield self.header()
         for entry in self.entries:
-            yield msgspec.json.encode(
-                {"at": round(entry.at, 6), "from": entry.sender, **_content(entry.line)}
-            )
+            yield entry.encode()
+        if self.stdout:
+            yield msgspec.json.encode({"stdout": self.stdout})
         if self.stderr:
             yield msgspec.json.encode({"stderr": self.stderr})
         if self.exit_code is not None:
@@ -212,6 +221,8 @@ class Trace:
             self.label = msgspec.json.decode(value.get("label", b'""'), type=str)
         elif "exit" in value:
             self.exit_code = msgspec.json.decode(value["exit"], type=int)
+        elif "stdout" in value:
+            self.stdout += msgspec.json.decode(value["stdout"], type=str)
         elif "stderr" in value:
             self.stderr += msgspec.json.decode(value["stderr"], type=str)
         else:

@@ -62,6 +62,16 @@ def children() -> set[int]:
     return {process.pid for process, parent in _parents() if parent == os.getpid()}
 
 
+def processes_below(pid: int) -> set[Process]:
+    """The living processes that another one started, and those that they started."""
+    return _below(pid, dict(_parents()), frozenset())
+
+
+def still_alive(processes: set[Process]) -> set[Process]:
+    """Those that have not ended, whoever is their parent by now."""
+    return processes & dict(_parents()).keys()
+
+
 def _below(ancestor: int, parents: dict[Process, int], spared: frozenset[int]) -> set[Process]:
     children: dict[int, list[Process]] = {}
     for process, parent in parents.items():

@@ -2,7 +2,8 @@
 
 There are two kinds. A *probe* drives the candidate itself: it returns if all is well, raises `Fault` if not,
 and `Skip` if it does not apply. A *rule* looks at a trace, whoever made it: it yields one case for each thing
-that it judged, None for a good one, and so can also grade a recording.
+that it judged, None for a good one, and so can also grade a recording. One assertion may have both, under the
+same id and with the same sentence.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
@@ -121,6 +122,14 @@ def fault_unless(condition: object, message: str, *entries: Entry) -> Case:
 
 
 def _add(assertion: Assertion) -> None:
-    known = _found[assertion.side].setdefault(assertion.id, assertion)
-    if known is not assertion:
-        raise ValueError(f"there are two assertions {assertion.id}")
+    known = _found[assertion.side].get(assertion.id)
+    _found[assertion.side][assertion.id] = assertion if known is None else _merged(known, assertion)
+
+
+def _merged(one: Assertion, other: Assertion) -> Assertion:
+    clashes = (one.rule and other.rule) or (one.probe and other.probe)
+    if clashes or (one.level, one.sentence, one.section) != (other.level, other.sentence, other.section):
+        raise ValueError(f"there are two assertions {one.id}")
+    return replace(
+        one, rule=one.rule or other.rule, probe=one.probe or other.probe, absent=one.absent or other.absent
+    )

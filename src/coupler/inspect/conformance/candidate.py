@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from coupler.inspect.conformance.assertion import Fault, Skip
+from coupler.inspect.conformance.reading import items, part
 from coupler.inspect.desk import FULL_CAPABILITIES
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import Answer, ScriptedClient, Turn
@@ -72,15 +73,24 @@ class Candidate:
         self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
     ) -> AsyncIterator[ScriptedClient]:
         """A process that has been greeted and, if `auth` says how, logged in to."""
+        self.need_working("initialize")
         async with self.start(capabilities) as client:
             await self.greet(client)
             yield client
 
     async def greet(self, client: ScriptedClient) -> None:
         """Initialize and log in."""
+        await self.say_hello(client)
+        await self.log_in(client)
+
+    async def say_hello(self, client: ScriptedClient) -> None:
+        """Initialize only."""
         answer = await self._basic("initialize", client.initialize(within=self.startup_timeout))
         if answer.result is None:
             raise self._note_broken("initialize", f"initialize was refused: {answer.error}")
+
+    async def log_in(self, client: ScriptedClient) -> None:
+        """Authenticate, if `auth` says how."""
         if self.auth is not None:
             answer = await client.call("authenticate", {"methodId": self.auth})
             if answer.result is None:
@@ -90,8 +100,8 @@ class Candidate:
         """A session, by its id; skips if the agent wants a login that it was not given."""
         answer = await self._basic("session/new", client.new_session(**params))
         if answer.code == AUTH_REQUIRED and self.auth is None:
-            methods = [method.get("id") for method in client.introduction.get("authMethods") or []]
-            raise Skip(f"the agent wants a login: pass --auth with one of {', '.join(map(str, methods))}")
+            methods = [str(part(each, "id")) for each in items(client.introduction.get("authMethods"))]
+            raise Skip(f"the agent wants a login: pass --auth with one of {', '.join(methods)}")
         session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
         if not isinstance(session, str):
             raise self._note_broken("session/new", f"session/new gave no session: {answer.error}")
@@ -107,16 +117,23 @@ class Candidate:
         self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
     ) -> AsyncIterator[tuple[ScriptedClient, str]]:
         """A process with an open session."""
+        self.need_working("session/new")
         async with self.ready(capabilities) as client:
             yield client, await self.open_session(client)
 
+    def need_working(self, what: str) -> None:
+        """Skip if this was seen not to work, instead of waiting for it again."""
+        if what in self._broken:
+            raise Skip(f"needs {what}, and {self._broken[what]}")
+
     async def _basic(self, what: str, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for something that nearly every probe needs."""
-        if what in self._broken:
-            answer.close()
-            raise Skip(f"needs {what}, and {self._broken[what]}")
         try:
+            self.need_working(what)
             return await answer
+        except Skip:
+            answer.close()
+            raise
         except ScriptError as error:
             self._broken[what] = str(error)
             raise

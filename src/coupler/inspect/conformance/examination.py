@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from coupler.inspect.conformance.assertion import Assertion, Case, Fault, Level, Skip
+from coupler.inspect.conformance.assertion import Assertion, Case, Fault, Finding, Level, Skip
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.report import Outcome, Report, Result, frames_of
 from coupler.inspect.line_pipe import ScriptError
@@ -18,6 +19,8 @@ from coupler.inspect.trace import Entry, Trace
 
 PATIENCE = 12
 """How many times the candidate's own timeout an assertion may take in all."""
+
+_WEIGHTS: tuple[Outcome, ...] = ("skipped", "passed", "failed")
 
 Progress = Callable[[Result], None]
 
@@ -39,12 +42,16 @@ async def examine(
         progress(result)
 
     await _hold_conversation(candidate)
+    probed = dict[str, Result]()
     for assertion in chosen:
         if assertion.probe is not None:
-            note(await _probe(candidate, assertion))
+            probed[assertion.id] = await _probe(candidate, assertion)
+            if assertion.rule is None:
+                note(probed[assertion.id])
     for assertion in chosen:
         if assertion.rule is not None:
-            note(judge(assertion, candidate.traces))
+            judged = judge(assertion, candidate.traces)
+            note(_worse(probed[assertion.id], judged) if assertion.id in probed else judged)
     report.results.sort(key=lambda result: result.assertion.id)
     report.seconds = time.monotonic() - began
     return report
@@ -89,9 +96,25 @@ def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
     )
 
 
+def _worse(probed: Result, judged: Result) -> Result:
+    """For an assertion with a probe and a rule: a fault counts more than a pass, a pass more than a skip."""
+    worse = max(
+        probed, judged, key=lambda result: (result.is_mandatory_failure, _WEIGHTS.index(result.outcome))
+    )
+    return replace(worse, notes=judged.notes, seconds=probed.seconds + judged.seconds)
+
+
 def _cases(assertion: Assertion, trace: Trace) -> list[Case]:
     assert assertion.rule is not None
-    return [*assertion.rule(trace)]
+    try:
+        return [*assertion.rule(trace)]
+    except Exception as error:
+        return [Finding(_own_fault(error), is_note=True)]
+
+
+def _own_fault(error: Exception) -> str:
+    """What is said when the kit itself is wrong: nobody else is to blame, and the rest goes on."""
+    return f"the kit itself failed, please report it: {type(error).__name__}: {error}"
 
 
 async def _hold_conversation(candidate: Candidate) -> None:
@@ -140,6 +163,8 @@ async def _probe(candidate: Candidate, assertion: Assertion) -> Result:
         return result("failed", str(error))
     except TimeoutError:
         return result("failed", "the assertion took too long in all")
+    except Exception as error:
+        return result("skipped", _own_fault(error))
     return result("passed")
 
 

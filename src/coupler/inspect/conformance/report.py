@@ -70,6 +70,8 @@ class Report:
         """One line, for a badge or a log."""
         counts = self.count()
         word = "conforms" if self.passes else "does not conform"
+        if counts["skipped"] == len(self.results):
+            word = "nothing was judged"
         parts = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
         return f"ACP v1 {self.side}: {word} ({parts})"
 

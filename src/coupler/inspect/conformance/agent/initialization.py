@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from coupler.inspect.conformance.assertion import (
     MUST,
     ROBUST,
     SHOULD,
     Case,
+    Fault,
+    Finding,
     fault_unless,
     probe,
     require,
     rule,
 )
 from coupler.inspect.conformance.candidate import Candidate, describe
+from coupler.inspect.scripted_client import ScriptedClient
 from coupler.inspect.trace import Trace
 from coupler.inspect.validity import problems
 
 INVALID_PARAMS = -32602
+
+OPTIONAL_UPDATES = ("compaction_update", "compaction_summary_chunk", "notice")
+"""Updates that a client must have asked for by its capabilities."""
 
 
 @rule(
@@ -30,7 +37,10 @@ INVALID_PARAMS = -32602
 )
 def version_one(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges("initialize"):
-        if exchange.params.get("protocolVersion") != 1 or exchange.answer is None:
+        if exchange.params.get("protocolVersion") != 1:
+            continue
+        if exchange.answer is None:
+            yield Finding("initialize was not answered", (exchange.request,))
             continue
         answered = exchange.result.get("protocolVersion") if isinstance(exchange.result, dict) else None
         yield fault_unless(
@@ -64,6 +74,7 @@ async def newest_version(agent: Candidate) -> None:
     "schema: ProtocolVersion",
 )
 async def bad_version(agent: Candidate) -> None:
+    agent.need_working("initialize")
     for version in ("1", 70_000):
         async with agent.start() as client:
             answer = await client.call(
@@ -71,6 +82,60 @@ async def bad_version(agent: Candidate) -> None:
             )
             message = f"{version!r} was answered with {describe(answer)}"
             require(answer.code == INVALID_PARAMS, message, answer.entry)
+
+
+@probe(
+    "A04", MUST, "a client without capabilities is served, and asked for nothing optional", "initialization"
+)
+async def bare_client(agent: Candidate) -> None:
+    async with agent.start({}) as client:
+        await _say_hello(agent, client, {"protocolVersion": 1})
+        await agent.take_turn(client, await agent.open_session(client))
+        for exchange in client.trace.exchanges(sender="agent"):
+            optional = exchange.method != "session/request_permission" and not exchange.method.startswith("_")
+            require(not optional, f"the agent asked for {exchange.method}", exchange.request)
+        for update in client.trace.updates(None, *OPTIONAL_UPDATES):
+            raise Fault(f"the agent sent the update {update.kind}", update.entry)
+
+
+@probe(
+    "A05",
+    MUST,
+    "a malformed capability counts as missing, and its neighbours still count",
+    "schema: ClientCapabilities",
+)
+async def malformed_capability(agent: Candidate) -> None:
+    capabilities = {"fs": {"readTextFile": "yes", "writeTextFile": True}, "terminal": 5}
+    async with agent.start(capabilities) as client:
+        await _say_hello(agent, client, {"protocolVersion": 1, "clientCapabilities": capabilities})
+        await agent.take_turn(client, await agent.open_session(client))
+        for exchange in client.trace.exchanges(sender="agent"):
+            method = exchange.method
+            malformed = method == "fs/read_text_file" or method.startswith("terminal/")
+            require(not malformed, f"{method} was used, but is not advertised", exchange.request)
+        _require_write_is_used(agent, client.trace)
+
+
+def _require_write_is_used(agent: Candidate, trace: Trace) -> None:
+    """The good neighbour counts if edits go through the client here too, as they do elsewhere."""
+    if trace.exchanges("fs/write_text_file", "agent"):
+        return
+    if not any(each.exchanges("fs/write_text_file", "agent") for each in agent.traces):
+        return
+    calls = trace.updates(None, "tool_call", "tool_call_update")
+    edits = {str(call.body.get("toolCallId")) for call in calls if call.body.get("kind") == "edit"}
+    for call in calls:
+        done = call.body.get("status") == "completed" and str(call.body.get("toolCallId")) in edits
+        require(not done, "a file was edited past fs/write_text_file, which is advertised", call.entry)
+
+
+async def _say_hello(agent: Candidate, client: ScriptedClient, params: dict[str, Any]) -> None:
+    """Initialize with just these params, and log in."""
+    agent.need_working("initialize")
+    answer = await client.call("initialize", params, within=agent.startup_timeout)
+    require(isinstance(answer.result, dict), f"initialize was answered with {describe(answer)}", answer.entry)
+    client.introduction = answer.result
+    await agent.log_in(client)
 
 
 @rule("A06", SHOULD, "agentInfo has a name and a version", "initialization", absent="no initialize was seen")
@@ -84,6 +149,7 @@ def introduces_itself(trace: Trace) -> Iterator[Case]:
 
 @probe("A07", ROBUST, "session/new before initialize is refused, and the agent lives on", "session-setup")
 async def session_before_hello(agent: Candidate) -> None:
+    agent.need_working("initialize")
     async with agent.start() as client:
         answer = await client.new_session(within=agent.startup_timeout)
         require(answer.error is not None, f"the answer is {describe(answer)}", answer.entry)

@@ -1,0 +1,208 @@
+"""Prompts: what may be in one, and how a turn ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from coupler.inspect.conformance.assertion import (
+    MUST,
+    ROBUST,
+    Case,
+    Finding,
+    Skip,
+    fault_unless,
+    probe,
+    require,
+    rule,
+)
+from coupler.inspect.conformance.candidate import Candidate, advertises, describe
+from coupler.inspect.conformance.reading import CONTENT, Span, part, spans
+from coupler.inspect.line_pipe import ScriptError
+from coupler.inspect.scripted_client import TURN_PATIENCE, Answer, ScriptedClient
+from coupler.inspect.trace import Trace, Update
+
+INVALID_PARAMS = -32602
+
+STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SILENCE = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
+
+GATED_BLOCKS: dict[str, dict[str, Any]] = {
+    "image": {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+    "audio": {"type": "audio", "data": SILENCE, "mimeType": "audio/wav"},
+    "embeddedContext": {"type": "resource", "resource": {"uri": "file:///notes.txt", "text": "A note."}},
+}
+"""A block for each capability that allows it."""
+
+BEGINNING = 1.0
+"""Seconds after which a turn counts as under way, whether it shows or not."""
+
+BAD_BLOCKS: tuple[dict[str, Any], ...] = ({"type": "text"}, {"type": "nope"})
+
+
+@probe(
+    "A41",
+    MUST,
+    "text and links to resources are always accepted in a prompt",
+    "initialization#prompt-capabilities",
+)
+async def accepts_baseline_blocks(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        answer = await _prompt_with(agent, client, session, _link_in(agent.project))
+        require(answer.result is not None, f"the answer is {describe(answer)}", answer.entry)
+
+
+@probe(
+    "A42",
+    ROBUST,
+    "a block of a kind that the agent does not advertise is refused (-32602), and no turn begins",
+    "content",
+)
+async def refuses_unadvertised_blocks(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        for name, block in GATED_BLOCKS.items():
+            if not advertises(client, f"promptCapabilities.{name}"):
+                await _require_refusal(agent, client, session, block, f"{block['type']} is not advertised")
+                return
+        raise Skip("the agent advertises every kind of block")
+
+
+@probe("A43", MUST, "a malformed block is refused (-32602), not left out", "schema: PromptRequest")
+async def refuses_malformed_blocks(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        for block in BAD_BLOCKS:
+            await _require_refusal(agent, client, session, block, f"{block} is malformed")
+
+
+@rule(
+    "A44",
+    MUST,
+    "a turn ends with one of the five stop reasons",
+    "prompt-turn#stop-reasons",
+    absent="no prompt was answered with a result",
+)
+def ends_with_a_known_reason(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges("session/prompt"):
+        if exchange.result is not None and exchange.answer is not None:
+            reason = part(exchange.result, "stopReason")
+            yield fault_unless(reason in STOP_REASONS, f"the stop reason is {reason!r:.100}", exchange.answer)
+
+
+A45 = (
+    "A45",
+    MUST,
+    "nothing of a turn comes after the answer to its prompt",
+    "prompt-turn#cancellation",
+)
+
+
+@probe(*A45)
+async def cancels_a_turn(agent: Candidate) -> None:
+    """Late words are likeliest after a cancel; the rule judges whether there are any."""
+    async with agent.conversation() as (client, session):
+        prompt = await begin_slow_turn(agent, client, session, "it could be cancelled")
+        await cancel_turn(client, session, prompt)
+        await client.quiet(0.3)
+
+
+@rule(*A45, absent="no prompt was answered")
+def says_all_before_the_answer(trace: Trace) -> Iterator[Case]:
+    prompts = spans(trace, "session/prompt")
+    yield from (None for prompt in prompts if prompt.exchange.answer is not None)
+    times = prompts + spans(trace, "session/load")
+    changes = spans(trace, "session/set_mode", "session/set_config_option")
+    for update in trace.updates():
+        prompt = _prompt_before(update, times)
+        if prompt is not None and not _is_of_a_change(update, prompt, changes):
+            yield _lateness(update, prompt)
+
+
+def _prompt_before(update: Update, times: list[Span]) -> Span | None:
+    """The prompt that was over when this came; None if it came in the course of a prompt or of a replay."""
+    before = [time for time in times if time.session == update.session and time.begin < update.entry.number]
+    if not before or any(time.holds(update) for time in before):
+        return None
+    last = max(before, key=lambda time: time.end)
+    return last if last.exchange.method == "session/prompt" else None
+
+
+def _is_of_a_change(update: Update, prompt: Span, changes: list[Span]) -> bool:
+    """Whether it tells of a setting that the client itself has changed since."""
+    return update.kind in ("current_mode_update", "config_option_update") and any(
+        change.session == update.session and prompt.end < change.begin < update.entry.number
+        for change in changes
+    )
+
+
+def _lateness(update: Update, prompt: Span) -> Finding:
+    assert prompt.exchange.answer is not None
+    return Finding(
+        f"{update.kind} came after the answer to the prompt",
+        (prompt.exchange.answer, update.entry),
+        is_note=update.kind not in CONTENT,
+    )
+
+
+async def start_slow_turn(agent: Candidate, client: ScriptedClient, session: str) -> int:
+    """A prompt that is being answered, or has had time to begin with that, or is over; its id."""
+    prompt = client.ask_prompt(session, agent.slow_prompt)
+    with suppress(ScriptError):
+        await client.update(session, *CONTENT, within=BEGINNING)
+    return prompt
+
+
+async def begin_slow_turn(agent: Candidate, client: ScriptedClient, session: str, what: str) -> int:
+    """A slow prompt that is under way; skips if it is over too soon for `what`."""
+    prompt = await start_slow_turn(agent, client, session)
+    if is_over(client, prompt):
+        raise Skip(too_short(what))
+    return prompt
+
+
+async def cancel_turn(client: ScriptedClient, session: str, prompt: int) -> None:
+    """Let a turn end in an orderly way, so that its end is no fault of whatever comes with the process's."""
+    client.notify("session/cancel", {"sessionId": session})
+    with suppress(ScriptError):
+        await client.answer(prompt)
+
+
+def is_over(client: ScriptedClient, prompt: int) -> bool:
+    """Whether a prompt has been answered."""
+    return any(
+        exchange.request.message["id"] == prompt and exchange.answer is not None
+        for exchange in client.trace.exchanges("session/prompt")
+    )
+
+
+def too_short(what: str) -> str:
+    """Why an assertion about a running turn is skipped."""
+    return f"the turn ended before {what}; pass --slow-prompt with a text that keeps the agent busy"
+
+
+def _link_in(directory: Path) -> dict[str, Any]:
+    """A link to a file that is there, as an agent may look."""
+    file = directory / "linked.txt"
+    file.write_text("This file is linked in a prompt.\n")
+    return {"type": "resource_link", "uri": file.as_uri(), "name": file.name}
+
+
+async def _require_refusal(
+    agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any], why: str
+) -> None:
+    answer = await _prompt_with(agent, client, session, block)
+    message = f"{why}, but the answer is {describe(answer)}"
+    require(answer.code == INVALID_PARAMS, message, answer.entry)
+    begun = client.trace.updates(session, *CONTENT)
+    require(not begun, f"{why}, but a turn began", *(update.entry for update in begun[:1]))
+
+
+async def _prompt_with(
+    agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any]
+) -> Answer:
+    blocks = [{"type": "text", "text": agent.prompt}, block]
+    patience = TURN_PATIENCE * client.timeout
+    return await client.call("session/prompt", {"sessionId": session, "prompt": blocks}, patience)
