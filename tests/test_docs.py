@@ -76,6 +76,12 @@ def test_the_command_line_of_the_docs_is_that_of_the_code():
     assert f"```text\n{HELP}```" in (ROOT / "docs" / "cli.md").read_text()
 
 
+def test_what_the_docs_say_about_check_is_what_the_code_says():
+    script = ROOT / "scripts" / "generate_check_docs.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_readme_quotes_the_benchmark():
     measured = (ROOT / "bench" / "RESULTS.md").read_text()
     quoted = re.findall(

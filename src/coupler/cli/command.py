@@ -6,6 +6,7 @@ import click
 
 from coupler.__about__ import __version__
 from coupler.cli import serve as serve_command
+from coupler.cli.check import check
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,3 +24,6 @@ def command() -> None:
 def serve(arguments: tuple[str, ...]) -> None:
     """Listed here for the help; `coupler serve` itself is dispatched before click is imported."""
     serve_command.main([*arguments])
+
+
+command.add_command(check)

@@ -1,0 +1,65 @@
+"""What `coupler check` was asked to do, for agents and clients alike."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+if TYPE_CHECKING:
+    from coupler.inspect.conformance.assertion import Assertion
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds that any answer may take."""
+
+NEAREST = 3
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The options as they were given; `json`, `junit` and `html` are files, "-" for stdout."""
+
+    only: tuple[str, ...] = ()
+    timeout: float = DEFAULT_TIMEOUT
+    env: Mapping[str, str] | None = None
+    auth: str | None = None
+    prompt: str | None = None
+    slow_prompt: str | None = None
+    traces: tuple[Path, ...] = ()
+    save_traces: Path | None = None
+    json: str | None = None
+    junit: str | None = None
+    html: str | None = None
+    list: bool = False
+    verbose: bool = False
+
+    def refuse_unused(self, situation: str, *names: str) -> None:
+        """End the program with a sentence if an option was given that has no effect in this situation."""
+        for name in names:
+            if getattr(self, name) not in (getattr(CheckOptions, name), {}):
+                refuse(f"--{name.replace('_', '-')} has no use {situation}")
+
+    def chosen(self, side: Literal["agent", "client"]) -> Sequence[Assertion]:
+        """The assertions to judge; an id that there is not ends the program with a sentence."""
+        from coupler.inspect.conformance.assertion import catalogue
+
+        known = {assertion.id: assertion for assertion in catalogue(side)}
+        for wanted in self.only:
+            if wanted not in known:
+                refuse(f"there is no assertion {wanted}{_nearest(wanted, [*known])}; --list shows them all")
+        return [assertion for assertion in known.values() if not self.only or assertion.id in self.only]
+
+
+def refuse(sentence: str) -> NoReturn:
+    """End the program as wrong usage."""
+    sys.stderr.write(f"coupler check: {sentence}\n")
+    sys.exit(2)
+
+
+def _nearest(id: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(id, known, NEAREST, cutoff=0.4)
+    return f"; the nearest are {', '.join(near)}" if near else ""

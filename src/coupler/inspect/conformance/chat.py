@@ -1,0 +1,116 @@
+"""A client examined by hand: a person sends prompts in an editor, and each plays the next scenario.
+
+The chat says what to look at or to click. What the client sent is judged as everywhere; what only shows on
+the screen, the person is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coupler.inspect.conformance.assertion import Assertion
+from coupler.inspect.conformance.client.screen import MODES, config_options
+from coupler.inspect.conformance.client_examination import judge_scenarios
+from coupler.inspect.conformance.report import Report
+from coupler.inspect.conformance.scenario import Scenario, scenarios
+from coupler.inspect.line_pipe import ScriptError
+from coupler.inspect.scripted_agent import ScriptedAgent, Turn
+from coupler.inspect.trace import Entry, Trace
+from coupler.wire.transport import Transport
+
+PERSON_PATIENCE = 600.0
+"""Seconds in which a person answers a question."""
+
+FOR_EVER = 7 * 24 * 3600.0
+
+HANDSHAKE = ("initialize", "session/new", "session/load", "session/resume")
+
+
+class Chat:
+    """One connection of an editor. Each scenario has a trace of its own, which begins with the handshake."""
+
+    def __init__(self, transport: Transport, assertions: Sequence[Assertion]) -> None:
+        self._assertions = assertions
+        ids = {assertion.id for assertion in assertions}
+        self._scenarios = {
+            each.name: each
+            for each in scenarios()
+            if not each.needs_connection and ids.intersection(each.judged_by)
+        }
+        self._to_come = [*self._scenarios]
+        self._traces = [Trace("handshake")]
+        self._agent = ScriptedAgent(transport, self._traces[0], timeout=PERSON_PATIENCE, is_watched=True)
+        self._agent.opening = {"modes": MODES, "configOptions": config_options()[:1]}
+        self._agent.services["session/set_mode"] = lambda params: {}
+        self._agent.services["session/set_config_option"] = lambda params: {
+            "configOptions": config_options()[:1]
+        }
+
+    async def hold(self) -> None:
+        """Play until the editor closes the connection."""
+        self._agent.pipe.open()
+        try:
+            while True:
+                await self._answer(await self._agent.begin_turn(within=FOR_EVER))
+        except ScriptError:
+            return
+        finally:
+            self._agent.pipe.close()
+
+    def report(self) -> Report:
+        """What was found so far."""
+        results = [judge_scenarios(assertion, self._traces) for assertion in self._assertions]
+        hello = next(iter(self._traces[0].exchanges("initialize")), None)
+        info = hello.params.get("clientInfo") if hello is not None else None
+        name = f"{info.get('name')} {info.get('version')}" if isinstance(info, dict) else "an editor"
+        return Report(name, "client", results)
+
+    async def _answer(self, turn: Turn) -> None:
+        wish = turn.text.strip().lower()
+        if wish == "report":
+            turn.say(_in_words(self.report()))
+            turn.end()
+        elif wish in self._scenarios:
+            await self._play(self._scenarios[wish], turn)
+        elif self._to_come:
+            await self._play(self._scenarios[self._to_come[0]], turn)
+        else:
+            turn.say(
+                'All scenarios were played. Send "report" for the verdict, or the name of one to repeat it.'
+            )
+            turn.end()
+
+    async def _play(self, scenario: Scenario, turn: Turn) -> None:
+        if scenario.name in self._to_come:
+            self._to_come.remove(scenario.name)
+        played = len(self._scenarios) - len(self._to_come)
+        self._begin_trace(scenario.name, turn.request)
+        turn.say(f"**{scenario.name}** ({played} of {len(self._scenarios)}): {scenario.sentence}\n\n")
+        if scenario.look:
+            turn.say(f"**Look:** {scenario.look}\n\n")
+        self._agent.put_back(turn.request)
+        try:
+            await scenario.play(self._agent)
+        except ScriptError as error:
+            if error.kind != "silent":
+                raise
+            turn.end()
+
+    def _begin_trace(self, label: str, prompt: Entry) -> None:
+        trace = Trace(label)
+        for exchange in self._traces[0].exchanges():
+            for entry in (exchange.request, exchange.answer):
+                if exchange.method in HANDSHAKE and entry is not None:
+                    trace.append(entry.at, entry.sender, entry.line)
+        trace.append(prompt.at, prompt.sender, prompt.line)
+        self._traces.append(trace)
+        self._agent.pipe.trace = trace
+
+
+def _in_words(report: Report) -> str:
+    lines = [f"**{report.verdict()}**", ""]
+    for result in report.results:
+        if result.outcome != "passed":
+            lines.append(f"- {result.assertion.id} {result.outcome}: {result.assertion.sentence}")
+            lines.append(f"  {result.message}")
+    return "\n".join(lines)

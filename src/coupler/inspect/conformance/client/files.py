@@ -1,0 +1,128 @@
+"""Files that a client reads and writes for the agent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from coupler.inspect.conformance.assertion import MUST, ROBUST, Case, Finding, fault_unless, rule
+from coupler.inspect.conformance.client.survival import begin, finish
+from coupler.inspect.conformance.reading import part
+from coupler.inspect.conformance.scenario import scenario
+from coupler.inspect.scripted_agent import ScriptedAgent
+from coupler.inspect.trace import Exchange, Trace
+
+CONTENT = "one\ntwo — zwei\nthree\nfour\n"
+SECRET = "coupler-check: nobody who asks for this over the wire may have it\n"
+INSIDE, LINK, MISSING, OUTSIDE = (
+    "coupler-check-inside.txt",
+    "coupler-check-link.txt",
+    "coupler-check-missing.txt",
+    "coupler-check-outside.txt",
+)
+
+
+@scenario(
+    "files",
+    "Writes a file, reads it in parts, and tries files outside of the session's directory.",
+    *("C13", "X06"),
+    look="Allow what you are asked, if you are asked.",
+)
+async def files(agent: ScriptedAgent) -> None:
+    turn = await begin(agent)
+    advertised = part(agent.trace.client_capabilities, "fs")
+    directory, outside = agent.directory, agent.folder / OUTSIDE
+    outside.write_text(SECRET)
+    with contextlib.suppress(OSError):  # not everybody may make links
+        (directory / LINK).symlink_to(outside)
+    if part(advertised, "writeTextFile") is not True:
+        (directory / INSIDE).write_text(CONTENT)
+    try:
+        if part(advertised, "writeTextFile") is True:
+            await _write(agent, directory, outside)
+        if part(advertised, "readTextFile") is True:
+            await _read(agent, directory, outside)
+    finally:
+        for file in (directory / INSIDE, directory / LINK, outside):
+            file.unlink(missing_ok=True)
+    await finish(agent, turn)
+
+
+async def _write(agent: ScriptedAgent, directory: Path, outside: Path) -> None:
+    await agent.call("fs/write_text_file", {"path": str(directory / INSIDE), "content": CONTENT})
+    await agent.call("fs/write_text_file", {"path": str(outside), "content": "overwritten"})
+    await agent.call("fs/write_text_file", {"path": str(directory / LINK), "content": "overwritten"})
+
+
+async def _read(agent: ScriptedAgent, directory: Path, outside: Path) -> None:
+    inside = str(directory / INSIDE)
+    await agent.call("fs/read_text_file", {"path": inside})
+    await agent.call("fs/read_text_file", {"path": inside, "line": 2, "limit": 2})
+    await agent.call("fs/read_text_file", {"path": inside, "line": 3})
+    await agent.call("fs/read_text_file", {"path": inside, "limit": 1})
+    await agent.call("fs/read_text_file", {"path": str(outside)})
+    await agent.call("fs/read_text_file", {"path": str(directory / LINK)})
+    await agent.call("fs/read_text_file", {"path": str(directory / MISSING)})
+
+
+@rule(
+    "C13",
+    MUST,
+    "a write makes the file, a read keeps to line and limit, and nothing outside of the roots is touched",
+    "file-system",
+    absent="the client advertises neither fs.readTextFile nor fs.writeTextFile",
+    side="client",
+)
+def serves_files(trace: Trace) -> Iterator[Case]:
+    if trace.label != "files":
+        return
+    for exchange in _asked(trace, "fs/write_text_file", INSIDE):
+        good = isinstance(exchange.result, dict)
+        yield fault_unless(good, f"the write was {_described(exchange)}", exchange.request)
+        if exchange.answer is not None and exchange.answer.message.get("result", {}) is None:
+            yield Finding("a write is answered with null instead of {}", (exchange.answer,), is_note=True)
+    for exchange in _asked(trace, "fs/read_text_file", INSIDE):
+        expected = _excerpt(exchange.params.get("line"), exchange.params.get("limit"))
+        content = part(exchange.result, "content")
+        # Whether the last line's end belongs to an excerpt is not said anywhere.
+        good = isinstance(content, str) and content.removesuffix("\n") == expected.removesuffix("\n")
+        asked = {key: exchange.params[key] for key in ("line", "limit") if key in exchange.params}
+        message = f"a read with {asked} was {_described(exchange)}; the file has {expected!r} there"
+        yield fault_unless(good, message, exchange.request)
+    for method in ("fs/write_text_file", "fs/read_text_file"):
+        for name, what in ((OUTSIDE, "a file outside of the roots"), (LINK, "a link that leads outside")):
+            for exchange in _asked(trace, method, name):
+                message = f"{method} of {what} was {_described(exchange)}"
+                yield fault_unless(exchange.error is not None, message, exchange.request)
+
+
+@rule(
+    "X06",
+    ROBUST,
+    "reading a file that does not exist is an error, not an empty text",
+    "file-system",
+    absent="the client does not advertise fs.readTextFile",
+    side="client",
+)
+def says_that_a_file_is_missing(trace: Trace) -> Iterator[Case]:
+    for exchange in _asked(trace, "fs/read_text_file", MISSING):
+        yield fault_unless(
+            exchange.error is not None, f"the read was {_described(exchange)}", exchange.request
+        )
+
+
+def _asked(trace: Trace, method: str, name: str) -> list[Exchange]:
+    return [each for each in trace.exchanges(method, "agent") if str(each.params.get("path")).endswith(name)]
+
+
+def _excerpt(line: int | None, limit: int | None) -> str:
+    first = (line or 1) - 1
+    lines = CONTENT.splitlines(keepends=True)
+    return "".join(lines[first : None if limit is None else first + limit])
+
+
+def _described(exchange: Exchange) -> str:
+    if exchange.answer is None:
+        return "not answered"
+    return f"answered with {exchange.error or exchange.result!r:.200}"

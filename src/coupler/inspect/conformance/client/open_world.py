@@ -1,0 +1,125 @@
+"""What a client does not know, or what is malformed, is passed over, and the session goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coupler.inspect.conformance.assertion import MUST, ROBUST, Case, rule
+from coupler.inspect.conformance.client.survival import begin, finish, survives
+from coupler.inspect.conformance.scenario import scenario
+from coupler.inspect.scripted_agent import ScriptedAgent
+from coupler.inspect.trace import Trace
+
+UNKNOWN_UPDATE = "unknown-update"
+MALFORMED_UPDATE = "malformed-update"
+BAD_ITEMS = "bad-items"
+UNKNOWN_STOP_REASON = "unknown-stop-reason"
+
+
+@scenario(
+    UNKNOWN_UPDATE,
+    "Updates of a kind, with content and with a notification that nobody knows.",
+    "C11",
+    look="Nothing odd is shown, and the last words are there.",
+)
+async def unknown_update(agent: ScriptedAgent) -> None:
+    turn = await begin(agent)
+    turn.update("hologram", scene={"objects": []})
+    turn.update("agent_message_chunk", content={"type": "hologram", "scene": {}})
+    agent.notify("_coupler/news", {"any": "thing"})
+    agent.notify("$/news", {})
+    await finish(agent, turn)
+
+
+@scenario(
+    MALFORMED_UPDATE,
+    "Updates without what they must have, with wrong types, and for a session that does not exist.",
+    "C11",
+    look="Nothing odd is shown, and the last words are there.",
+)
+async def malformed_update(agent: ScriptedAgent) -> None:
+    turn = await begin(agent)
+    turn.update("agent_message_chunk")
+    turn.update("tool_call", toolCallId=7, title=None)
+    turn.update("tool_call_update", toolCallId="never introduced", status="completed")
+    agent.notify("session/update", {"sessionId": agent.session_id})
+    agent.notify("session/update", {"sessionId": agent.session_id, "update": []})
+    agent.notify("session/update", [])
+    agent.notify("session/update", {**turn.update_params("plan", entries=[]), "sessionId": "no such session"})
+    await finish(agent, turn)
+
+
+@scenario(
+    BAD_ITEMS,
+    "Lists in which one item is malformed and the others are good.",
+    "C12",
+    look="The plan has the two entries “good one” and “good two”; there is a command /good.",
+)
+async def bad_items(agent: ScriptedAgent) -> None:
+    turn = await begin(agent)
+    good = {"priority": "high", "status": "pending"}
+    turn.update(
+        "plan", entries=[{"content": "good one", **good}, {"content": 7}, {"content": "good two", **good}]
+    )
+    turn.update(
+        "available_commands_update", availableCommands=[{"name": "good", "description": "Is good"}, "bad", {}]
+    )
+    turn.update(
+        "tool_call",
+        toolCallId="call_1",
+        title="Has a bad location and bad content",
+        kind="a kind that is unknown",
+        status="completed",
+        locations=[{"path": 7}, {"path": "/good"}],
+        content=[{"type": "hologram"}, {"type": "content", "content": {"type": "text", "text": "good"}}],
+    )
+    await finish(agent, turn)
+
+
+@scenario(
+    UNKNOWN_STOP_REASON,
+    "The turn ends for a reason that nobody knows.",
+    "X05",
+    look="The turn is over, and the last words are there.",
+)
+async def unknown_stop_reason(agent: ScriptedAgent) -> None:
+    turn = await begin(agent)
+    await finish(agent, turn, stop_reason="out_of_breath")
+
+
+@rule(
+    "C11",
+    ROBUST,
+    "an unknown or malformed update is dropped, and the session lives on",
+    "extensibility",
+    absent="the scenarios were not played",
+    side="client",
+)
+def drops_what_it_does_not_know(trace: Trace) -> Iterator[Case]:
+    yield from survives(trace, UNKNOWN_UPDATE, "updates of unknown kinds")
+    yield from survives(trace, MALFORMED_UPDATE, "malformed updates")
+
+
+@rule(
+    "C12",
+    MUST,
+    "bad items of a list and bad values of a flag are passed over, and the good ones kept",
+    "schema",
+    absent="the scenarios were not played",
+    side="client",
+)
+def passes_over_bad_items(trace: Trace) -> Iterator[Case]:
+    yield from survives(trace, BAD_ITEMS, "lists with bad items")
+    yield from survives(trace, "malformed-flags", "capabilities of wrong types")
+
+
+@rule(
+    "X05",
+    ROBUST,
+    "an unknown stop reason does not lose the turn",
+    "prompt-turn",
+    absent="the scenario was not played",
+    side="client",
+)
+def takes_an_unknown_stop_reason(trace: Trace) -> Iterator[Case]:
+    yield from survives(trace, UNKNOWN_STOP_REASON, "an unknown stop reason")

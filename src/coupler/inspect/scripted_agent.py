@@ -1,0 +1,201 @@
+"""An agent that does exactly what a scenario says: right or wrong, in any order, byte by byte.
+
+It answers the handshake by itself, keeps each prompt until the scenario takes it, refuses everything else,
+and notes every line of both sides. A scenario changes what it answers with before the client comes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from coupler.__about__ import __version__
+from coupler.inspect.desk import Refusal, Service
+from coupler.inspect.line_pipe import LinePipe, ScriptError
+from coupler.inspect.trace import Entry, Trace
+from coupler.wire.transport import Transport
+
+INFO = {"name": "coupler-check", "title": "Coupler's conformance kit", "version": __version__}
+
+CLIENT_PID = "client.pid"
+"""The file in which the kit leaves the client's process id, for `interrupt`."""
+
+METHOD_NOT_FOUND = -32601
+
+
+class RecordedTrace(Trace):
+    """Also writes each line to a file as it is noted, because clients kill their agents without warning."""
+
+    def __init__(self, label: str, path: Path) -> None:
+        super().__init__(label)
+        self._file = path.open("wb", buffering=0)
+        self._file.write(self.header() + b"\n")
+
+    def append(self, at: float, sender: Any, line: bytes) -> Entry:
+        entry = super().append(at, sender, line)
+        self._file.write(entry.encode() + b"\n")
+        return entry
+
+
+class ScriptedAgent:
+    """One connection. `folder` is for files of the scenario; `is_watched` says that a person is there."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        trace: Trace,
+        *,
+        timeout: float = 5.0,
+        folder: Path | None = None,
+        is_watched: bool = False,
+    ) -> None:
+        self.pipe = LinePipe(transport, "agent", trace, timeout)
+        self.pipe.when_received = self._receive
+        self.folder = folder or Path.cwd()
+        self.is_watched = is_watched
+        self.introduction: dict[str, Any] = {
+            "protocolVersion": 1,
+            "agentCapabilities": {},
+            "agentInfo": INFO,
+            "authMethods": [],
+        }
+        self.opening: dict[str, Any] = {}
+        self.session_id = ""
+        self.held = {"session/prompt"}
+        self.services: dict[str, Service] = {
+            "initialize": lambda params: self.introduction,
+            "session/new": self.open_session,
+        }
+        self._directories: dict[str, str] = {}
+        self._kept: list[Entry] = []
+        self._last_id = 0
+
+    @property
+    def trace(self) -> Trace:
+        return self.pipe.trace
+
+    @property
+    def directory(self) -> Path:
+        """Where the session works."""
+        return Path(self._directories.get(self.session_id, "."))
+
+    def open_session(self, params: dict[str, Any]) -> dict[str, Any]:
+        """What `session/new` is answered with: an id, and `opening`, which a scenario may fill."""
+        self.session_id = f"session_{len(self._directories) + 1}"
+        self._directories[self.session_id] = str(params.get("cwd"))
+        return {"sessionId": self.session_id, **self.opening}
+
+    async def begin_turn(self, within: float | None = None) -> Turn:
+        """Wait for a prompt; its session is then the one that the scenario works in."""
+        turn = Turn(self, await self.take("session/prompt", within))
+        self.session_id = turn.session
+        return turn
+
+    async def take(self, method: str, within: float | None = None) -> Entry:
+        """Wait for a request that is held, for the scenario to answer."""
+        return await self.pipe.until(lambda: self._pop(method), f"a request {method}", within)
+
+    def put_back(self, request: Entry) -> None:
+        """Let the next `take` find this request again."""
+        self._kept.insert(0, request)
+
+    def answer(self, request: Entry, result: Any) -> None:
+        """Answer a request that was held."""
+        self.pipe.send({"id": request.message.get("id"), "result": result})
+
+    def notify(self, method: str, params: Any) -> None:
+        self.pipe.send({"method": method, "params": params})
+
+    def ask(self, method: str, params: Any, id: Any = None) -> Any:
+        """Send a request and go on; returns its id."""
+        self._last_id += 1
+        chosen = self._last_id if id is None else id
+        self.pipe.send({"id": chosen, "method": method, "params": params})
+        return chosen
+
+    async def answer_to(self, id: Any, within: float | None = None) -> dict[str, Any]:
+        """Wait for the client's answer: its message, or an empty one if it stays silent."""
+        try:
+            return (await self.pipe.answer(id, "the client's answer", within)).message
+        except ScriptError as error:
+            if error.kind == "silent":
+                return {}
+            raise
+
+    async def call(self, method: str, params: Any, within: float | None = None) -> dict[str, Any]:
+        """Send a request about the session and wait for its answer."""
+        return await self.answer_to(self.ask(method, {"sessionId": self.session_id, **params}), within)
+
+    async def quiet(self, seconds: float) -> None:
+        """Let time pass in which something might come that should not."""
+        await self.pipe.quiet(seconds)
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C at the client, which is all that can make a program without a screen cancel."""
+        if self.is_watched or os.name != "posix":
+            return
+        # The group is one that the kit made for this client; this agent itself ignores the signal.
+        os.killpg(int((self.folder / CLIENT_PID).read_text()), signal.SIGINT)
+
+    def _pop(self, method: str) -> Entry | None:
+        for entry in self._kept:
+            if entry.method == method:
+                self._kept.remove(entry)
+                return entry
+        return None
+
+    def _receive(self, entry: Entry) -> None:
+        if not entry.is_request:
+            return
+        if entry.method in self.held:
+            self._kept.append(entry)
+            return
+        try:
+            self.answer(entry, self._serve(entry))
+        except Refusal as refusal:
+            error = {"code": refusal.code, "message": refusal.message}
+            self.pipe.send({"id": entry.message["id"], "error": error})
+
+    def _serve(self, entry: Entry) -> dict[str, Any]:
+        service = self.services.get(entry.method or "")
+        if service is None:
+            raise Refusal(METHOD_NOT_FOUND, f"this agent has no method {entry.method!r}")
+        return service(entry.params if isinstance(entry.params, dict) else {})
+
+
+class Turn:
+    """A prompt that waits for its answer."""
+
+    def __init__(self, agent: ScriptedAgent, request: Entry) -> None:
+        self.request = request
+        self._agent = agent
+        self._params: dict[str, Any] = request.params if isinstance(request.params, dict) else {}
+
+    @property
+    def session(self) -> str:
+        return str(self._params.get("sessionId"))
+
+    @property
+    def text(self) -> str:
+        """The prompt's text."""
+        blocks = self._params.get("prompt")
+        texts = [block.get("text") for block in blocks if isinstance(block, dict)] if blocks else []
+        return "".join(text for text in texts if isinstance(text, str))
+
+    def say(self, text: str) -> None:
+        self.update("agent_message_chunk", content={"type": "text", "text": text})
+
+    def update(self, kind: str, /, **fields: Any) -> None:
+        self._agent.notify("session/update", self.update_params(kind, **fields))
+
+    def update_params(self, kind: str, /, **fields: Any) -> dict[str, Any]:
+        return {"sessionId": self.session, "update": {"sessionUpdate": kind, **fields}}
+
+    def end(self, stop_reason: str = "end_turn") -> None:
+        self._agent.answer(self.request, {"stopReason": stop_reason})
+
+    def fail(self, code: int, message: str) -> None:
+        error = {"code": code, "message": message}
+        self._agent.pipe.send({"id": self.request.message.get("id"), "error": error})
