@@ -29,6 +29,19 @@ WANTS_NONE = {"logs-out-unadvertised"}
 """Faults of an agent that can be used without."""
 
 
+MUTE = {
+    "breaks-its-lines",
+    "does-one-thing-at-a-time",
+    "ignores-cancels",
+    "never-answers-a-cancelled-prompt",
+    "queues-settings-behind-the-turn",
+    "turns-ids-into-strings",
+    "waits-for-another-answer",
+    "writes-latin1",
+}
+"""Faults for which the kit has to wait in vain, and which are not given long."""
+
+
 class Fault(NamedTuple):
     assertion: str
     name: str
@@ -58,7 +71,7 @@ def check(command: list[str], directory: Path, *ids: str, timeout: float = 5.0) 
         project.resolve(),
         env={"MODEL_AGENT_HOME": str(home)} | ({"MODEL_AGENT_AUTH": "1"} if wants_login else {}),
         timeout=timeout,
-        startup_timeout=20.0,
+        startup_timeout=4 * timeout,
         auth="key" if wants_login else None,
         prompt="Use every feature",
         slow_prompt="Be slow",
@@ -91,7 +104,8 @@ def test_a_right_agent_that_wants_a_login_passes_as_well(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("fault", named_by_assertion(), ids=lambda fault: f"{fault.assertion}-{fault.name}")
 def test_a_fault_is_caught_by_the_assertion_that_names_it(fault: Fault, tmp_path: Path) -> None:
-    report = check([*FAULTY, fault.name], tmp_path, fault.assertion)
+    timeout = 1.0 if fault.name in MUTE else 5.0
+    report = check([*FAULTY, fault.name], tmp_path, fault.assertion, timeout=timeout)
 
     judged = result(report, fault.assertion)
     assert judged.outcome == "failed", f"{fault.sentence} {judged.message}"

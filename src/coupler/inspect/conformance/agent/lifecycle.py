@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from coupler.inspect.conformance.agent.prompting import begin_slow_turn, is_over, too_short
+from coupler.inspect.conformance.agent.prompting import begin_slow_turn, too_short
 from coupler.inspect.conformance.assertion import MUST, ROBUST, SHOULD, Skip, probe, require
 from coupler.inspect.conformance.candidate import Candidate, advertises, describe, need
 from coupler.inspect.conformance.reading import CONTENT, is_absolute, items, objects, part, said
@@ -169,8 +169,9 @@ async def close_cancels(agent: Candidate) -> None:
         prompt = await begin_slow_turn(agent, client, session, "the session could be closed")
         closed = await client.call("session/close", {"sessionId": session})
         require(closed.result is not None, f"the close got {describe(closed)}", closed.entry)
-        require(is_over(client, prompt), "the close was answered before the prompt", closed.entry)
         ended = await client.answer(prompt)
+        in_order = ended.entry.number < closed.entry.number
+        require(in_order, "the close was answered before the prompt", closed.entry, ended.entry)
         if part(ended.result, "stopReason") == "end_turn" and not agent.has_slow_prompt:
             raise Skip(too_short("the session was closed"))
         cancelled = part(ended.result, "stopReason") == "cancelled"

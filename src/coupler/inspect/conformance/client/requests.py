@@ -9,6 +9,7 @@ from coupler.inspect.conformance.assertion import MUST, Case, Finding, fault_unl
 from coupler.inspect.conformance.client.survival import begin, finish
 from coupler.inspect.conformance.reading import part
 from coupler.inspect.conformance.scenario import scenario
+from coupler.inspect.desk import Refusal
 from coupler.inspect.scripted_agent import METHOD_NOT_FOUND, ScriptedAgent
 from coupler.inspect.trace import Trace, id_key
 
@@ -53,7 +54,9 @@ async def pages(agent: ScriptedAgent) -> None:
 
 def _page(params: dict[str, Any]) -> dict[str, Any]:
     cursor = params.get("cursor")
-    session, following = PAGES.get(cursor if isinstance(cursor, str) else None, PAGES[None])
+    if cursor is not None and cursor not in PAGES:
+        raise Refusal(-32602, f"there is no cursor {cursor!r}")
+    session, following = PAGES[cursor]
     page: dict[str, Any] = {"sessions": [{"sessionId": session, "cwd": "/"}]}
     return page if following is None else {**page, "nextCursor": following}
 
