@@ -45,7 +45,10 @@ def main(names: list[str]) -> int:
         page = ["--html", str(report.with_suffix(".html"))]
         check = [sys.executable, "-m", "coupler", "check", "--json", str(report), *page, *subject.options]
         print(f"\n== {name}: {' '.join(subject.command)}\n", flush=True)
-        subprocess.run([*check, "--", *subject.command], env={**os.environ, **subject.env}, check=False)
+        elsewhere = OTHERS / "elsewhere"
+        elsewhere.mkdir(exist_ok=True)
+        env = {**os.environ, **subject.env}
+        subprocess.run([*check, "--", *subject.command], cwd=elsewhere, env=env, check=False)
     return 0
 
 

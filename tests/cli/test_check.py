@@ -145,11 +145,16 @@ def test_a_program_that_is_no_agent_fails_soon(command):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are different there")
+@pytest.mark.parametrize("ignored", [False, True], ids=["in the foreground", "in the background"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_check_leaves_no_process_behind(number, tmp_path):
+def test_an_interrupted_check_leaves_no_process_behind(number, ignored, tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     checking = subprocess.Popen(
-        [*CHECK, "--", "sleep", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        [*CHECK, "--", "sleep", "600"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
     )
     deadline = time.monotonic() + PATIENCE
     while not (

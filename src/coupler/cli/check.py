@@ -128,7 +128,9 @@ def check(command: tuple[str, ...], client: bool, **given: Any) -> None:
     2 for wrong usage, 130 when interrupted.
     """
     options = CheckOptions(**given)
-    # A CI job that is stopped gets SIGTERM: it leaves no agent behind either.
+    # A CI job that is stopped gets SIGTERM: it leaves no agent behind either. A shell makes what it starts in
+    # the background ignore SIGINT, and then neither would do anything.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     try:
         sys.exit(_run([*command], options, is_client=client))

@@ -37,7 +37,7 @@ OPTIONAL_UPDATES = ("compaction_update", "compaction_summary_chunk", "notice")
 )
 def version_one(trace: Trace) -> Iterator[Case]:
     for exchange in trace.exchanges("initialize"):
-        if exchange.params.get("protocolVersion") != 1:
+        if exchange.params.get("protocolVersion") != 1 or problems(exchange.request):
             continue
         if exchange.answer is None:
             yield Finding("initialize was not answered", (exchange.request,))

@@ -157,21 +157,23 @@ async def server_started(agent: Candidate) -> None:
     with tempfile.TemporaryDirectory(prefix="coupler-check-") as directory:
         file = Path(directory, "testimony.json")
         async with agent.conversation() as (client, _):
-            answer = await client.new_session(mcpServers=[{"name": 5}, _witness(file)])
-            message = f"with a bad entry beside a good one session/new was answered with {describe(answer)}"
-            require(answer.result is not None, message, answer.entry)
-            session = _session_of(answer)
+            beside = await client.new_session(mcpServers=[{"name": 5}, _witness(file)])
+            session = await agent.open_session(client, mcpServers=[_witness(file)])
             await agent.take_turn(client, session)
-            testimony = await _testimony(client, session, file)
+            try:
+                testimony = await _testimony(client, session, file)
+            except Skip:
+                _require_tolerance(beside)
+                raise
     told = {"arguments": WITNESS_ARGUMENTS, "variable": WITNESS_VALUE}
     require(testimony == told, f"the server should have been given {told}, and was given {testimony}")
+    _require_tolerance(beside)
 
 
-def _session_of(answer: Answer) -> str:
-    session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
-    if not isinstance(session, str):
-        raise Fault(f"session/new was answered with {describe(answer)}", answer.entry)
-    return session
+def _require_tolerance(answer: Answer) -> None:
+    """The newest schema leaves it to the agent what a bad entry does; to lose all servers serves nobody."""
+    message = f"with a bad entry beside a good one session/new was answered with {describe(answer)}"
+    require(answer.result is not None, message, answer.entry, level=ROBUST)
 
 
 def _witness(file: Path) -> dict[str, Any]:

@@ -149,8 +149,11 @@ def same_id(trace: Trace) -> Iterator[Case]:
     for stray in _unasked_answers(trace):
         given = stray.message.get("id")
         if given is not None:
+            rounded = _may_be_rounded(given)
             message = f"an answer has the id {given!r}, which no open request has"
-            yield Finding(message, (stray,), is_note=_may_be_rounded(given))
+            if rounded:
+                message += ": it was rounded, as JavaScript does beyond 2^53"
+            yield Finding(message, (stray,), is_note=rounded)
 
 
 @probe(*SAME_ID)
