@@ -95,6 +95,28 @@ def acp_client(acp_recorder: Recorder, tmp_path: Path) -> Iterator[Callable[...,
 
 
 @pytest.fixture
+def acp_agent(acp_recorder: Recorder) -> Iterator[Callable[..., list[str]]]:
+    """Gives a command that a client can start as its agent; a script in the test says what it does."""
+    from contextlib import ExitStack
+
+    from coupler.inspect.agent_host import AgentHost, Script, is_about_leaving
+
+    hosts: list[AgentHost] = []
+    with ExitStack() as stack:
+
+        def play(script: Script, *, timeout: float = 10.0) -> list[str]:
+            host = stack.enter_context(AgentHost(script, timeout))
+            # The recorder sees each trace as soon as a client has come.
+            host.traces = acp_recorder.traces
+            hosts.append(host)
+            return host.command
+
+        yield play
+    for failure in (each for host in hosts for each in host.failures if not is_about_leaving(each)):
+        raise failure
+
+
+@pytest.fixture
 def acp_check(acp_recorder: Recorder, tmp_path: Path) -> Callable[..., Report]:
     """Examines an agent's command with the conformance kit; `only` are ids of assertions."""
     from coupler.inspect.conformance.assertion import catalogue

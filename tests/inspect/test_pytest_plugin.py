@@ -137,3 +137,71 @@ def test_the_whole_kit_can_be_run(project: pytest.Pytester) -> None:
         """,
     )
     result.assert_outcomes(passed=1)
+
+
+def test_a_client_is_tested_with_an_agent_that_follows_a_script(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import asyncio
+        from coupler import connect
+
+        async def ask(command):
+            async with connect(command) as agent:
+                return (await (await agent.new()).prompt("hello")).text
+
+        def test_it_survives_an_unknown_update(acp_agent, acp_recorder):
+            async def script(agent):
+                turn = await agent.begin_turn()
+                assert turn.text == "hello"
+                turn.update("something_new", value=1)
+                turn.say("still here")
+                turn.end()
+
+            assert asyncio.run(ask(acp_agent(script))) == "still here"
+            assert [each.method for each in acp_recorder.traces[0].exchanges()] == [
+                "initialize", "session/new", "session/prompt"
+            ]
+
+        def test_a_script_may_be_played_again(acp_agent):
+            async def script(agent):
+                turn = await agent.begin_turn()
+                turn.say("one")
+                turn.end()
+
+            command = acp_agent(script)
+            assert [asyncio.run(ask(command)) for _ in range(2)] == ["one", "one"]
+        """,
+    )
+    result.assert_outcomes(passed=2)
+
+
+def test_a_script_that_fails_or_waits_in_vain_is_an_error_of_the_test(project: pytest.Pytester) -> None:
+    result = run(
+        project,
+        """
+        import asyncio, contextlib
+        from coupler import AgentError, connect
+
+        async def hello(command):
+            async with connect(command):
+                await asyncio.sleep(0.5)
+
+        def test_silent(acp_agent):
+            async def script(agent):
+                await agent.begin_turn(within=0.1)
+            asyncio.run(hello(acp_agent(script)))
+
+        def test_broken(acp_agent):
+            async def script(agent):
+                raise ValueError("the script is wrong")
+            with contextlib.suppress(AgentError):
+                asyncio.run(hello(acp_agent(script)))
+
+        def test_never_started(acp_agent):
+            async def script(agent): ...
+            acp_agent(script)
+        """,
+    )
+    result.assert_outcomes(passed=3, errors=2)
+    result.stdout.fnmatch_lines(["*a request session/prompt did not come within 0.1 s*"])

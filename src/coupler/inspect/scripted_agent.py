@@ -24,6 +24,9 @@ CLIENT_PID = "client.pid"
 
 METHOD_NOT_FOUND = -32601
 
+STAYING = 600.0
+"""Seconds without a prompt after which a client whose script is over is left."""
+
 
 class RecordedTrace(Trace):
     """Also writes each line to a file as it is noted, because clients kill their agents without warning."""
@@ -92,6 +95,16 @@ class ScriptedAgent:
         turn = Turn(self, await self.take("session/prompt", within))
         self.session_id = turn.session
         return turn
+
+    async def stay(self) -> None:
+        """Answer further prompts until the client leaves."""
+        while not self.pipe.has_ended:
+            try:
+                turn = await self.begin_turn(within=STAYING)
+            except ScriptError:
+                return
+            turn.say("The script is over.")
+            turn.end()
 
     async def take(self, method: str, within: float | None = None) -> Entry:
         """Wait for a request that is held, for the scenario to answer."""

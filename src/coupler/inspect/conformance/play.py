@@ -55,24 +55,13 @@ async def _play(scenario: Scenario, transport: PipeTransport, folder: Path, limi
     agent.pipe.open()
     try:
         await scenario.play(agent)
-        await _go_on(agent)
+        await agent.stay()
     except ScriptError as error:
         # The client left or stayed silent, which the trace shows. It may still be reading.
         print(f"scenario {scenario.name}: {error}", file=sys.stderr)
         await agent.quiet(limit)
     finally:
         agent.pipe.close()
-
-
-async def _go_on(agent: ScriptedAgent) -> None:
-    """Answer further prompts until the client leaves."""
-    while not agent.pipe.has_ended:
-        try:
-            turn = await agent.begin_turn(within=600)
-        except ScriptError:
-            return
-        turn.say("The scenario is over.")
-        turn.end()
 
 
 def _next_number(folder: Path) -> int:
