@@ -25,10 +25,34 @@ EXAMPLES = [
 ]
 AGENTS = [example for example in EXAMPLES if "serve(" in str(example.values[0]).splitlines()[-1]]
 PROGRAMS = [example for example in EXAMPLES if "asyncio.run(" in str(example.values[0])]
+TESTS = [example for example in EXAMPLES if "def test_" in str(example.values[0])]
+PLUGIN = 'pytest_plugins = ["coupler.pytest_plugin"]\n'
+
+EDITOR_AGENT = """
+from pathlib import Path
+from coupler import Turn, serve
+
+async def agent(turn: Turn) -> None:
+    notes = Path(turn.session.cwd, "notes.txt")
+    async with turn.tool("Write notes", kind="edit", path=str(notes)) as call:
+        if await call.permitted():
+            notes.write_text("notes")
+"""
+CLIENT = """
+import asyncio
+from coupler import connect
+
+def ask(command, text):
+    async def main():
+        async with connect(command) as agent:
+            return (await (await agent.new()).prompt(text)).text
+    return asyncio.run(main())
+"""
 
 
-def test_every_example_is_an_agent_or_a_program():
-    assert len(AGENTS) + len(PROGRAMS) == len(EXAMPLES) > 5
+def test_every_example_is_an_agent_a_program_or_a_test():
+    plugins = [example for example in EXAMPLES if example.values[0] == PLUGIN]
+    assert len(AGENTS) + len(PROGRAMS) + len(TESTS) + len(plugins) == len(EXAMPLES) > 10
 
 
 @pytest.mark.parametrize("code", AGENTS)
@@ -64,6 +88,14 @@ def test_a_program_of_the_docs_runs(code, tmp_path):
 
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("code", TESTS)
+def test_a_test_of_the_docs_passes(code, pytester):
+    pytester.makeconftest(PLUGIN)
+    echo = (ROOT / "examples" / "echo.py").read_text()
+    pytester.makepyfile(agent=echo, editor_agent=EDITOR_AGENT, my_client=CLIENT, test_it=code)
+    pytester.runpytest_subprocess("-q", "-p", "no:randomly").assert_outcomes(passed=1)
 
 
 def test_the_error_table_of_the_docs_is_that_of_the_code():

@@ -116,8 +116,8 @@ def _article(result: Result) -> Iterator[str]:
         yield f'<p class="message">{_text(result.message)}</p>'
     for note in result.notes:
         yield f"<p>Note: {_text(note)}</p>"
-    yield f'<p class="faint">{LEVEL_WORDS[result.level]} · {_section(assertion.section)}'
-    yield f"· {result.seconds:.2f} s</p>"
+    where = f"{LEVEL_WORDS[result.level]} · {_section(assertion.section)}"
+    yield f'<p class="faint">{where} · {result.seconds:.2f} s</p>'
     if result.frames:
         yield from _table([frame for frame in result.frames if frame.is_cause])
         yield f"<details><summary>all {len(result.frames)} frames</summary>"
