@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ from coupler.inspect.conformance.scenario import scenarios
 
 HERE = Path(__file__).parent / "clients"
 CHECK = [sys.executable, "-m", "coupler", "check", "--client"]
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 BY_EYE = {"C09", "C10", "C19"}
 
 
@@ -36,6 +39,14 @@ def faults():
 
 
 FAULTS = faults()
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """A shell lets what it starts in the background ignore Ctrl-C, and so would the clients."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def examine(folder, *words, only=None, seconds=4.0):

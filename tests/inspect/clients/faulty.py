@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 import urllib.request
 from pathlib import Path
@@ -99,6 +100,7 @@ class DiesOfUnknownUpdates(RawClient):
     def receive(self, message):
         if part(part(part(message, "params"), "update"), "sessionUpdate") == "hologram":
             self.process.kill()
+            os._exit(3)
         super().receive(message)
 
 

@@ -18,6 +18,7 @@ from coupler.inspect.conformance.assertion import (
     rule,
 )
 from coupler.inspect.conformance.candidate import Candidate, describe
+from coupler.inspect.conformance.reading import part
 from coupler.inspect.scripted_client import ScriptedClient
 from coupler.inspect.trace import Trace
 from coupler.inspect.validity import problems
@@ -62,7 +63,7 @@ async def newest_version(agent: Candidate) -> None:
     async with agent.start() as client:
         answer = await client.initialize(version=65535, within=agent.startup_timeout)
         require(answer.result is not None, f"the answer is {describe(answer)}", answer.entry)
-        version = answer.result.get("protocolVersion")
+        version = part(answer.result, "protocolVersion")
         require(type(version) is int, f"the version answered is {version!r}", answer.entry)
         require(version != 65535, "the agent claims to speak version 65535", answer.entry)
 
