@@ -157,7 +157,7 @@ def _authenticate(params: dict[str, Any]) -> dict[str, Any]:
 @rule(
     "C18",
     MUST,
-    "a terminal login runs the agent's own command and is never passed to authenticate",
+    "a login in a terminal is never passed to authenticate",
     "authentication",
     absent="the client does not advertise auth.terminal, so that it was offered no such login",
     side="client",
