@@ -34,9 +34,10 @@ def main(arguments: list[str]) -> int:
             after = replaced(after, name, text)
         if after != before:
             changed = True
-            print(f"{page} is out of date: run python scripts/generate_check_docs.py", file=sys.stderr)
-        if "--check" not in arguments:
-            page.write_text(after)
+            if "--check" in arguments:
+                print(f"{page} is out of date: run python scripts/generate_check_docs.py", file=sys.stderr)
+            else:
+                page.write_text(after)
     return 1 if changed and "--check" in arguments else 0
 
 
