@@ -108,3 +108,17 @@ def test_a_here_document_gets_its_two_answers(installed: Path, tmp_path: Path) -
     )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1, 2]
     assert done.returncode == 0
+
+
+def test_the_installed_command_checks_an_agent(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "greeter.py").write_text(GREETER)
+    coupler = str(installed / "coupler")
+    done = subprocess.run(
+        [coupler, "check", "--only", "A01,A25,S01", "--", coupler, "serve", "greeter.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ACP v1 agent: conforms (2 passed, 1 skipped)" in done.stdout
