@@ -278,6 +278,10 @@ def test_the_assertions_about_clients_are_listed():
     [
         ([], "give the agent's command, as in `coupler check -- my-agent`"),
         (["--trace", "x", "--", "cat"], "give either a command or recordings"),
+        (["--list", "--auth", "key"], "--auth has no use with --list"),
+        (["--list", "--json"], "--json has no use with --list"),
+        (["--list", "--", "cat"], "--list takes no command"),
+        (["--only", ",", "--", "cat"], "it names no assertion"),
         (["--trace", "x", "--timeout", "3"], "--timeout has no use with --trace"),
         (["--trace", "x", "--slow-prompt", "go"], "--slow-prompt has no use with --trace"),
         (["--trace", "x", "--env", "A=b"], "--env has no use with --trace"),
@@ -313,3 +317,10 @@ def test_traces_that_cannot_be_written_are_refused(tmp_path):
     (tmp_path / "file").write_text("")
     ended = check("--only", "A01", "--save-traces", tmp_path / "file" / "x", "--", *ECHO)
     assert_refused(ended, "cannot be written")
+
+
+def test_a_check_that_could_judge_nothing_is_no_success():
+    ended = check("--only", "A28", "--timeout", "0.3", "--", "sleep", "600")
+
+    assert ended.returncode == 2
+    assert "nothing was judged" in ended.stdout

@@ -24,6 +24,9 @@ INTERRUPTED = 130
 
 INSTEAD = "as in `coupler check -- my-agent`, or else a recording with --trace"
 
+AGENT_OPTIONS = ("auth", "prompt", "slow_prompt", "env", "timeout", "save_traces")
+"""What is about a command that is started."""
+
 DAY = 86_400.0
 
 PROJECT = {
@@ -35,7 +38,10 @@ PROJECT = {
 
 def _ids(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     words = [word.strip().upper() for value in values for word in value.split(",")]
-    return tuple(word for word in words if word)
+    ids = tuple(word for word in words if word)
+    if values and not ids:
+        raise click.BadParameter("it names no assertion")
+    return ids
 
 
 def _variables(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
@@ -125,7 +131,7 @@ def check(command: tuple[str, ...], client: bool, **given: Any) -> None:
     conversation of its own: coupler check -- npx my-agent --acp
 
     Exit codes: 0 if nothing fails that an agent must do, 1 if something does,
-    2 for wrong usage, 130 when interrupted.
+    2 if nothing could be judged or for wrong usage, 130 when interrupted.
     """
     options = CheckOptions(**given)
     # A CI job that is stopped gets SIGTERM: it leaves no agent behind either. A shell makes what it starts in
@@ -141,7 +147,7 @@ def check(command: tuple[str, ...], client: bool, **given: Any) -> None:
 
 def _run(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     if options.list:
-        return _list(options, is_client=is_client)
+        return _list(command, options, is_client=is_client)
     if options.traces:
         return _grade(command, options, is_client=is_client)
     if is_client:
@@ -151,34 +157,37 @@ def _run(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     return _check_agent(command, options)
 
 
-def _list(options: CheckOptions, *, is_client: bool) -> int:
+def _list(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     from coupler.cli.check_output import Output
     from coupler.inspect.conformance.rendering.table import print_assertions
 
+    if command:
+        refuse("--list takes no command")
+    options.refuse_unused("with --list", *AGENT_OPTIONS, "traces", "json", "junit", "html", "verbose")
     print_assertions(options.chosen("client" if is_client else "agent"), Output(options).console)
     return 0
 
 
 def _check_agent(command: list[str], options: CheckOptions) -> int:
-    from coupler.cli.check_output import Output
+    from coupler.cli.check_output import Output, exit_code
 
     if not command:
         refuse(f"give the agent's command, {INSTEAD}")
     output = Output(options)
     report = _examine(command, options, output)
     output.write(report)
-    return 0 if report.passes else 1
+    return exit_code(report)
 
 
 def _grade(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
-    from coupler.cli.check_output import Output
+    from coupler.cli.check_output import Output, exit_code
     from coupler.inspect.conformance.client_examination import grade_client
     from coupler.inspect.conformance.examination import grade
     from coupler.inspect.trace import Trace, TraceError
 
     if command:
         refuse(f"give either a command or recordings, {INSTEAD}")
-    options.refuse_unused("with --trace", "auth", "prompt", "slow_prompt", "env", "timeout", "save_traces")
+    options.refuse_unused("with --trace", *AGENT_OPTIONS)
     try:
         traces = [Trace.load(file) for file in options.traces]
     except TraceError as error:
@@ -189,7 +198,7 @@ def _grade(command: list[str], options: CheckOptions, *, is_client: bool) -> int
     else:
         report = grade(traces, options.chosen("agent"), subject)
     Output(options).write(report)
-    return 0 if report.passes else 1
+    return exit_code(report)
 
 
 def _examine(command: list[str], options: CheckOptions, output: Output) -> Report:

@@ -19,14 +19,15 @@ HOW = "where the client takes the agent's command: `coupler check --client -- my
 
 def main(command: list[str], options: CheckOptions) -> int:
     """Examine a client's command, or be the agent that an editor was told to start."""
-    from coupler.cli.check_output import Output
+    from coupler.cli.check_output import Output, exit_code
 
     options.refuse_unused("with --client", "auth", "prompt", "slow_prompt")
     if not command:
         options.refuse_unused("without a client's command", "env", "timeout", "save_traces")
+    output = Output(options)
     report = _examine(command, options) if command else _serve(options)
-    Output(options).write(report)
-    return 0 if report.passes else 1
+    output.write(report)
+    return exit_code(report)
 
 
 def _examine(command: list[str], options: CheckOptions) -> Report:

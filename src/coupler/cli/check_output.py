@@ -37,6 +37,8 @@ class Output:
         for file in self._files.values():
             if file != STDOUT and not Path(file).parent.is_dir():
                 refuse(f"{file} cannot be written: {Path(file).parent} is no directory")
+            if file != STDOUT and Path(file).is_dir():
+                refuse(f"{file} cannot be written: Is a directory")
         self.console = _console(sys.stderr if to_stdout else sys.stdout)
 
     @contextmanager
@@ -61,17 +63,17 @@ class Output:
             yield show
 
     def write(self, report: Report) -> None:
-        """Write all forms that were asked for, the table last."""
+        """Print the table, then write the other forms: a full disk costs only those."""
         from coupler.inspect.conformance.rendering.html_page import to_html
         from coupler.inspect.conformance.rendering.json_report import to_json
         from coupler.inspect.conformance.rendering.junit import to_junit
         from coupler.inspect.conformance.rendering.table import print_report
 
         make = {"json": to_json, "junit": to_junit, "html": to_html}
-        for form, file in self._files.items():
-            _write(file, make[form](report))
         print_report(report, self.console, is_verbose=self._verbose)
         self._advise(report)
+        for form, file in self._files.items():
+            _write(file, make[form](report))
 
     def _advise(self, report: Report) -> None:
         failed = next((result for result in report.results if result.is_mandatory_failure), None)
@@ -103,6 +105,11 @@ def _forgive(stream: IO[str]) -> None:
     """A character that the stream cannot show is escaped, instead of ending the program."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")
+
+
+def exit_code(report: Report) -> int:
+    """0 if the subject passes, 1 if it does not, and 2 if nothing could be judged."""
+    return 0 if report.passes else 1 if report.has_judged else 2
 
 
 def save_traces(traces: Sequence[Trace], directory: Path | None) -> None:

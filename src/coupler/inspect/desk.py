@@ -70,11 +70,14 @@ class Desk:
             if not isinstance(params, dict):
                 raise Refusal(-32602, "params must be an object")
             return {"id": request["id"], "result": service(params)}
-        except Refusal as refusal:
-            error = {"code": refusal.code, "message": refusal.message}
-            return {"id": request["id"], "error": error}
         except Held:
             return None
+        except Refusal as refusal:
+            code, message = refusal.code, refusal.message
+        except (ValueError, TypeError, OverflowError) as error:
+            # Params may be anything: a line in words, a path with a NUL.
+            code, message = -32602, str(error)
+        return {"id": request["id"], "error": {"code": code, "message": message}}
 
     def _read(self, params: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -170,6 +170,9 @@ class ScriptedAgent:
         except Refusal as refusal:
             error = {"code": refusal.code, "message": refusal.message}
             self.pipe.send({"id": entry.message["id"], "error": error})
+        except (ValueError, TypeError) as fault:
+            error = {"code": -32602, "message": str(fault)}
+            self.pipe.send({"id": entry.message["id"], "error": error})
 
     def _serve(self, entry: Entry) -> dict[str, Any]:
         service = self.services.get(entry.method or "")
@@ -194,7 +197,8 @@ class Turn:
     def text(self) -> str:
         """The prompt's text."""
         blocks = self._params.get("prompt")
-        texts = [block.get("text") for block in blocks if isinstance(block, dict)] if blocks else []
+        found = blocks if isinstance(blocks, list) else []
+        texts = [block.get("text") for block in found if isinstance(block, dict)]
         return "".join(text for text in texts if isinstance(text, str))
 
     def say(self, text: str) -> None:

@@ -126,6 +126,10 @@ class Candidate:
         if what in self._broken:
             raise Skip(f"needs {what}, and {self._broken[what]}")
 
+    def note_failing_prompt(self, answer: Answer) -> None:
+        """An agent without its key, say, refuses every prompt: that says nothing about the protocol."""
+        self._broken["session/prompt"] = f"the prompt got {describe(answer)}; pass a --prompt that works"
+
     async def _basic(self, what: str, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for something that nearly every probe needs."""
         try:

@@ -72,7 +72,10 @@ async def _perform_all(candidate: ClientCandidate, chosen: list[Scenario]) -> li
 
     async def perform(scenario: Scenario) -> list[Trace]:
         async with slots:
-            return await candidate.perform(scenario)
+            try:
+                return await candidate.perform(scenario)
+            except SpawnError as error:
+                raise CannotStart(str(error)) from None
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(perform(scenario)) for scenario in chosen]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from coupler.inspect.conformance.assertion import Assertion, Case, Fault, Finding, Level, Skip
+from coupler.inspect.conformance.assertion import Assertion, Case, Fault, Level, Skip
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.report import Outcome, Report, Result, frames_of
 from coupler.inspect.line_pipe import ScriptError
@@ -19,6 +19,8 @@ from coupler.inspect.trace import Entry, Trace
 
 PATIENCE = 12
 """How many times the candidate's own timeout an assertion may take in all."""
+
+OWN_FAULT = "the kit itself failed"
 
 _WEIGHTS: tuple[Outcome, ...] = ("skipped", "passed", "failed")
 
@@ -73,7 +75,10 @@ def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
     began = time.monotonic()
     judged, notes = 0, dict[str, None]()
     for trace in traces:
-        for case in _cases(assertion, trace):
+        cases, own_fault = _cases(assertion, trace)
+        if own_fault is not None:
+            notes[own_fault] = None
+        for case in cases:
             judged += 1
             if case is None:
                 continue
@@ -89,8 +94,9 @@ def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
                     time.monotonic() - began,
                 )
             notes[case.message] = None
-    outcome: Outcome = "passed" if judged else "skipped"
-    message = "" if judged else assertion.absent
+    own_faults = [note for note in notes if note.startswith(OWN_FAULT)]
+    outcome: Outcome = "passed" if judged and not own_faults else "skipped"
+    message = "" if outcome == "passed" else (own_faults or [assertion.absent])[0]
     return Result(
         assertion, outcome, assertion.level, message, tuple(notes), seconds=time.monotonic() - began
     )
@@ -104,17 +110,21 @@ def _worse(probed: Result, judged: Result) -> Result:
     return replace(worse, notes=judged.notes, seconds=probed.seconds + judged.seconds)
 
 
-def _cases(assertion: Assertion, trace: Trace) -> list[Case]:
+def _cases(assertion: Assertion, trace: Trace) -> tuple[list[Case], str | None]:
+    """What the rule found, and whether it failed itself on the way."""
     assert assertion.rule is not None
+    cases: list[Case] = []
     try:
-        return [*assertion.rule(trace)]
+        for case in assertion.rule(trace):
+            cases.append(case)  # noqa: PERF402 - what was found before a failure counts
     except Exception as error:
-        return [Finding(_own_fault(error), is_note=True)]
+        return cases, _own_fault(error)
+    return cases, None
 
 
 def _own_fault(error: Exception) -> str:
     """What is said when the kit itself is wrong: nobody else is to blame, and the rest goes on."""
-    return f"the kit itself failed, please report it: {type(error).__name__}: {error}"
+    return f"{OWN_FAULT}, please report it: {type(error).__name__}: {error}"
 
 
 async def _hold_conversation(candidate: Candidate) -> None:
@@ -122,7 +132,9 @@ async def _hold_conversation(candidate: Candidate) -> None:
     candidate.label = "conversation"
     try:
         async with candidate.conversation() as (client, session):
-            await candidate.take_turn(client, session)
+            turn = await candidate.take_turn(client, session)
+            if turn.answer.result is None:
+                candidate.note_failing_prompt(turn.answer)
             await candidate.take_turn(client, session)
             await client.quiet(0.3)
     except ScriptError as error:

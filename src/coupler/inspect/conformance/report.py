@@ -54,9 +54,14 @@ class Report:
     seconds: float = 0.0
 
     @property
+    def has_judged(self) -> bool:
+        """Whether anything was judged at all."""
+        return any(result.outcome != "skipped" for result in self.results)
+
+    @property
     def passes(self) -> bool:
-        """Whether no mandatory assertion fails."""
-        return not any(result.is_mandatory_failure for result in self.results)
+        """Whether something was judged, and no mandatory assertion fails."""
+        return self.has_judged and not any(result.is_mandatory_failure for result in self.results)
 
     def count(self) -> dict[str, int]:
         """How many passed, failed, were warned about (a failure that is not mandatory) and were skipped."""
@@ -70,7 +75,7 @@ class Report:
         """One line, for a badge or a log."""
         counts = self.count()
         word = "conforms" if self.passes else "does not conform"
-        if counts["skipped"] == len(self.results):
+        if not self.has_judged:
             word = "nothing was judged"
         parts = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
         return f"ACP v1 {self.side}: {word} ({parts})"

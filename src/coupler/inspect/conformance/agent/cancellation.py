@@ -23,6 +23,7 @@ CANCELLED = -32800
     "prompt-turn#cancellation",
 )
 async def cancelled_turn(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
     async with agent.conversation() as (client, session):
         prompt = await start_slow_turn(agent, client, session)
         was_over = is_over(client, prompt)
@@ -70,6 +71,7 @@ async def cancelled_question(agent: Candidate) -> None:
     "cancellation",
 )
 async def cancelled_request(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
     async with agent.conversation() as (client, session):
         prompt = await start_slow_turn(agent, client, session)
         client.notify("$/cancel_request", {"requestId": prompt})

@@ -51,6 +51,7 @@ BAD_BLOCKS: tuple[dict[str, Any], ...] = ({"type": "text"}, {"type": "nope"})
     "initialization#prompt-capabilities",
 )
 async def accepts_baseline_blocks(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
     async with agent.conversation() as (client, session):
         answer = await _prompt_with(agent, client, session, _link_in(agent.project))
         require(answer.result is not None, f"the answer is {describe(answer)}", answer.entry)
@@ -63,16 +64,22 @@ async def accepts_baseline_blocks(agent: Candidate) -> None:
     "content",
 )
 async def refuses_unadvertised_blocks(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
     async with agent.conversation() as (client, session):
-        for name, block in GATED_BLOCKS.items():
-            if not advertises(client, f"promptCapabilities.{name}"):
-                await _require_refusal(agent, client, session, block, f"{block['type']} is not advertised")
-                return
-        raise Skip("the agent advertises every kind of block")
+        hidden = [
+            block
+            for name, block in GATED_BLOCKS.items()
+            if not advertises(client, f"promptCapabilities.{name}")
+        ]
+        if not hidden:
+            raise Skip("the agent advertises every kind of block")
+        for block in hidden:
+            await _require_refusal(agent, client, session, block, f"{block['type']} is not advertised")
 
 
 @probe("A43", MUST, "a malformed block is refused (-32602), not left out", "schema: PromptRequest")
 async def refuses_malformed_blocks(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
     async with agent.conversation() as (client, session):
         for block in BAD_BLOCKS:
             await _require_refusal(agent, client, session, block, f"{block} is malformed")

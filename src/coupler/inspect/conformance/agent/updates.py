@@ -152,8 +152,11 @@ def _is_plan_entry(entry: Any) -> bool:
 
 
 def _is_patch(entries: list[Any], before: list[Any]) -> bool:
-    """Whether a single entry of several is sent again only because its status changed."""
+    """Whether one entry of several is sent again as its status changed, and others were dropped undone."""
     if len(entries) != 1 or len(before) < 2:
+        return False
+    dropped = [entry for entry in before if entry["content"] != entries[0]["content"]]
+    if all(entry["status"] == "completed" for entry in dropped):
         return False
     statuses = [entry["status"] for entry in before if entry["content"] == entries[0]["content"]]
     return bool(statuses) and entries[0]["status"] not in statuses

@@ -1,0 +1,102 @@
+"""What an agent under test may say and do must not disturb the kit."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from coupler.inspect.conformance.assertion import MUST, Assertion, Case, Finding, catalogue
+from coupler.inspect.conformance.candidate import Candidate
+from coupler.inspect.conformance.examination import examine, judge
+from coupler.inspect.desk import FULL_CAPABILITIES, Desk
+from coupler.inspect.trace import Trace, TraceError
+
+REFUSING = """
+    import json, sys
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" not in request:
+            continue
+        results = {"initialize": {"protocolVersion": 1}, "session/new": {"sessionId": "s"}}
+        answer = {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "no key"}}
+        if request["method"] in results:
+            answer = {"jsonrpc": "2.0", "id": request["id"], "result": results[request["method"]]}
+        print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("fs/read_text_file", {"path": "app.py", "line": "first"}),
+        ("fs/read_text_file", {"path": "app.py", "line": 1, "limit": []}),
+        ("fs/read_text_file", {"path": "a\0b"}),
+        ("fs/write_text_file", {"path": "a\0b", "content": 5}),
+        ("terminal/output", {"terminalId": {}}),
+        ("session/request_permission", {"options": 5}),
+        ("session/request_permission", []),
+        ("elicitation/create", None),
+        ("no/such/method", {}),
+    ],
+)
+def test_the_desk_answers_whatever_it_is_asked(method: str, params: object, tmp_path: Path) -> None:
+    if isinstance(params, dict) and params.get("path") == "app.py":
+        (tmp_path / "app.py").write_text("text")
+        params = {**params, "path": str(tmp_path / "app.py")}
+
+    answer = Desk(tmp_path, FULL_CAPABILITIES).answer({"id": 1, "method": method, "params": params})
+
+    assert answer is not None and answer["id"] == 1
+    assert "error" in answer or "outcome" in answer["result"]
+
+
+def test_a_frame_with_a_carriage_return_survives_on_disk(tmp_path: Path) -> None:
+    trace = Trace("x")
+    trace.append(0.5, "agent", b'{"jsonrpc": "2.0",\r "method": "m"}')
+    trace.save(tmp_path / "trace.ndjson")
+
+    assert Trace.load(tmp_path / "trace.ndjson").entries[0].line == trace.entries[0].line
+
+
+def test_a_line_that_was_cut_off_at_the_end_of_a_trace_is_left_out(tmp_path: Path) -> None:
+    trace = Trace("x")
+    for _ in range(3):
+        trace.append(0.5, "agent", b'{"jsonrpc": "2.0", "method": "m"}')
+    trace.save(tmp_path / "trace.ndjson")
+    whole = (tmp_path / "trace.ndjson").read_bytes()
+    (tmp_path / "trace.ndjson").write_bytes(whole[:-10])
+
+    assert len(Trace.load(tmp_path / "trace.ndjson").entries) == 2
+    (tmp_path / "trace.ndjson").write_bytes(b"{}\n" + whole)
+    with pytest.raises(TraceError, match=r"trace\.ndjson:1 is no line of a trace"):
+        Trace.load(tmp_path / "trace.ndjson")
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome"), [([], "skipped"), ([None], "skipped"), ([Finding("!")], "failed")]
+)
+def test_a_rule_that_fails_itself_blames_nobody_and_passes_nobody(found: list[Case], outcome: str) -> None:
+    def rule(trace: Trace) -> Iterator[Case]:
+        yield from found
+        raise KeyError("oh")
+
+    result = judge(Assertion("Z01", MUST, "sentence", "section", "agent", rule=rule), [Trace()])
+
+    assert result.outcome == outcome
+    assert outcome == "failed" or result.message.startswith("the kit itself failed")
+
+
+def test_an_agent_that_refuses_every_prompt_is_not_blamed_for_it(tmp_path: Path) -> None:
+    candidate = Candidate([sys.executable, "-c", dedent(REFUSING)], tmp_path, timeout=3.0)
+    ids = {"A41", "A42", "A43", "A52", "A53", "A55", "A60"}
+
+    report = asyncio.run(examine(candidate, [each for each in catalogue("agent") if each.id in ids]))
+
+    outcomes = {each.assertion.id: each.outcome for each in report.results}
+    assert "failed" not in outcomes.values(), outcomes
+    assert "no key" in next(each.message for each in report.results if each.outcome == "skipped")
