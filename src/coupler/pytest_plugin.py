@@ -38,10 +38,12 @@ class Recorder:
 
     def faults(self, *ids: str) -> list[str]:
         """What the rules of the conformance kit, or those with these ids, find wrong in the traces."""
-        from coupler.inspect.conformance.assertion import catalogue
+        from coupler.inspect.conformance.assertion import chosen
         from coupler.inspect.conformance.examination import judge
 
-        rules = [each for each in catalogue("agent") if each.rule is not None and (not ids or each.id in ids)]
+        rules = [each for each in chosen("agent", ids) if each.rule is not None]
+        if len(rules) < len(ids):
+            raise ValueError(f"some of {', '.join(ids)} need the agent itself: use acp_check")
         results = [judge(rule, self.traces) for rule in rules]
         return [f"{each.assertion.id}: {each.message}" for each in results if each.outcome == "failed"]
 
@@ -119,14 +121,13 @@ def acp_agent(acp_recorder: Recorder) -> Iterator[Callable[..., list[str]]]:
 @pytest.fixture
 def acp_check(acp_recorder: Recorder, tmp_path: Path) -> Callable[..., Report]:
     """Examines an agent's command with the conformance kit; `only` are ids of assertions."""
-    from coupler.inspect.conformance.assertion import catalogue
+    from coupler.inspect.conformance.assertion import chosen
     from coupler.inspect.conformance.candidate import Candidate
     from coupler.inspect.conformance.examination import examine
 
     def check(command: Sequence[str], *, only: Sequence[str] = (), **options: Any) -> Report:
         candidate = Candidate(command, tmp_path, **options)
-        chosen = [each for each in catalogue("agent") if not only or each.id in only]
-        report = asyncio.run(examine(candidate, chosen))
+        report = asyncio.run(examine(candidate, chosen("agent", only)))
         acp_recorder.traces += candidate.traces
         return report
 

@@ -134,9 +134,16 @@ def test_the_whole_kit_can_be_run(project: pytest.Pytester) -> None:
             report = acp_check(ECHO, only=["A01", "A02"])
             assert report.passes, report.verdict()
             assert report.count()["passed"] == 2
+
+        def test_an_id_that_there_is_not_is_an_error(acp_check, acp_recorder):
+            import pytest
+            with pytest.raises(LookupError, match="there is no assertion A999"):
+                acp_check(ECHO, only=["A999"])
+            with pytest.raises(ValueError, match="need the agent itself"):
+                acp_recorder.faults("A52")
         """,
     )
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=2)
 
 
 def test_a_client_is_tested_with_an_agent_that_follows_a_script(project: pytest.Pytester) -> None:

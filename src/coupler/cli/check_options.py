@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT = 10.0
 """Seconds that any answer may take."""
 
-NEAREST = 3
-
 
 @dataclass(frozen=True)
 class CheckOptions:
@@ -43,23 +41,15 @@ class CheckOptions:
 
     def chosen(self, side: Literal["agent", "client"]) -> Sequence[Assertion]:
         """The assertions to judge; an id that there is not ends the program with a sentence."""
-        from coupler.inspect.conformance.assertion import catalogue
+        from coupler.inspect.conformance.assertion import UnknownAssertionError, chosen
 
-        known = {assertion.id: assertion for assertion in catalogue(side)}
-        for wanted in self.only:
-            if wanted not in known:
-                refuse(f"there is no assertion {wanted}{_nearest(wanted, [*known])}; --list shows them all")
-        return [assertion for assertion in known.values() if not self.only or assertion.id in self.only]
+        try:
+            return chosen(side, self.only)
+        except UnknownAssertionError as error:
+            refuse(f"{error}; --list shows them all")
 
 
 def refuse(sentence: str) -> NoReturn:
     """End the program as wrong usage."""
     sys.stderr.write(f"coupler check: {sentence}\n")
     sys.exit(2)
-
-
-def _nearest(id: str, known: Sequence[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(id, known, NEAREST, cutoff=0.4)
-    return f"; the nearest are {', '.join(near)}" if near else ""

@@ -8,9 +8,10 @@ same id and with the same sentence.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Literal, TypeAlias
@@ -28,6 +29,9 @@ class Level(Enum):
 
 MUST, SHOULD, ROBUST = Level
 
+NEAREST = 3
+"""How many ids are offered for one that there is not."""
+
 
 class Fault(Exception):  # noqa: N818
     """The assertion does not hold. `level` is for one whose parts matter differently."""
@@ -37,6 +41,13 @@ class Fault(Exception):  # noqa: N818
         self.message = message
         self.entries = entries
         self.level = level
+
+
+class UnknownAssertionError(LookupError):
+    """An id that no assertion has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Skip(Exception):  # noqa: N818
@@ -108,6 +119,17 @@ def catalogue(side: Side) -> list[Assertion]:
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
     return sorted(_found[side].values(), key=lambda assertion: assertion.id)
+
+
+def chosen(side: Side, ids: Collection[str] = ()) -> list[Assertion]:
+    """The assertions with these ids, or all; raises UnknownAssertionError."""
+    known = {assertion.id: assertion for assertion in catalogue(side)}
+    for wanted in ids:
+        if wanted not in known:
+            near = difflib.get_close_matches(wanted, known, NEAREST, cutoff=0.4)
+            offer = f"; the nearest are {', '.join(near)}" if near else ""
+            raise UnknownAssertionError(f"there is no assertion {wanted}{offer}")
+    return [assertion for assertion in known.values() if not ids or assertion.id in ids]
 
 
 def require(condition: object, message: str, *entries: Entry, level: Level | None = None) -> None:
