@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
+from coupler.__about__ import __version__
 from coupler.inspect.trace import Entry, Side, Trace, id_key
 from coupler.wire.frames import FrameBuffer, Oversized
 from coupler.wire.transport import Transport
 
 T = TypeVar("T")
+
+INFO = {"name": "coupler-check", "title": "Coupler's conformance kit", "version": __version__}
+"""Who a scripted peer says it is."""
 
 LINE_LIMIT = 64 * 1024 * 1024
 """Bytes of the longest line that is kept whole."""

@@ -11,13 +11,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from coupler.__about__ import __version__
 from coupler.inspect.desk import Refusal, Service
-from coupler.inspect.line_pipe import LinePipe, ScriptError
+from coupler.inspect.line_pipe import INFO, LinePipe, ScriptError
 from coupler.inspect.trace import Entry, Trace
 from coupler.wire.transport import Transport
-
-INFO = {"name": "coupler-check", "title": "Coupler's conformance kit", "version": __version__}
 
 CLIENT_PID = "client.pid"
 """The file in which the kit leaves the client's process id, for `interrupt`."""

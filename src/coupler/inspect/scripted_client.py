@@ -13,16 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from coupler.__about__ import __version__
 from coupler.client.errors import AgentError
 from coupler.client.link import ProcessLink
 from coupler.coupling import link_to
 from coupler.inspect.desk import Desk
-from coupler.inspect.line_pipe import LinePipe, ScriptError
+from coupler.inspect.line_pipe import INFO, LinePipe, ScriptError
 from coupler.inspect.trace import Entry, Trace, Update
 from coupler.process.environment import Environment
-
-INFO = {"name": "coupler-check", "title": "Coupler's conformance kit", "version": __version__}
 
 TURN_PATIENCE = 6
 """How many times longer a turn may take than any other answer."""

@@ -14,7 +14,7 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from coupler.inspect.trace import Entry, Side, Trace
 
@@ -80,10 +80,6 @@ class Assertion:
     rule: Rule | None = None
     probe: Probe | None = None
     absent: str = ""
-
-    @property
-    def kind(self) -> Literal["rule", "probe"]:
-        return "rule" if self.rule is not None else "probe"
 
 
 _found: dict[Side, dict[str, Assertion]] = {"agent": {}, "client": {}}

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from coupler.inspect.conformance.assertion import Assertion
 from coupler.inspect.conformance.client_candidate import KILLED, ClientCandidate
-from coupler.inspect.conformance.examination import CannotStart, Progress, judge
+from coupler.inspect.conformance.examination import CannotStart, judge
 from coupler.inspect.conformance.report import Report, Result
 from coupler.inspect.conformance.scenario import Scenario, scenarios
 from coupler.inspect.trace import Trace
@@ -19,9 +19,7 @@ AT_A_TIME = 2
 """How many scenarios run at once."""
 
 
-async def examine_client(
-    candidate: ClientCandidate, assertions: Iterable[Assertion], progress: Progress = lambda result: None
-) -> Report:
+async def examine_client(candidate: ClientCandidate, assertions: Iterable[Assertion]) -> Report:
     """Judge a client; raises CannotStart if it never speaks to the agent."""
     began = time.monotonic()
     chosen = [*assertions]
@@ -30,9 +28,7 @@ async def examine_client(
     traces = await _meet(candidate, plain)
     traces += await _perform_all(candidate, [each for each in others if ids.intersection(each.judged_by)])
     report = Report(" ".join(candidate.command), "client")
-    for assertion in chosen:
-        report.results.append(judge_scenarios(assertion, traces))
-        progress(report.results[-1])
+    report.results += [judge_scenarios(assertion, traces) for assertion in chosen]
     report.seconds = time.monotonic() - began
     return report
 

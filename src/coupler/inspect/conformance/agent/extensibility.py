@@ -9,7 +9,8 @@ from coupler.inspect.conformance.assertion import MUST, Case, Finding, fault_unl
 from coupler.inspect.conformance.candidate import Candidate, describe
 from coupler.inspect.conformance.reading import part
 from coupler.inspect.desk import FULL_CAPABILITIES, Service
-from coupler.inspect.scripted_client import INFO, TURN_PATIENCE, ScriptedClient, prompt_params
+from coupler.inspect.line_pipe import INFO
+from coupler.inspect.scripted_client import TURN_PATIENCE, ScriptedClient, prompt_params
 from coupler.inspect.trace import Trace, Update
 from coupler.inspect.validity import problems
 from coupler.schema import v1
