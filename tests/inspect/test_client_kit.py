@@ -26,19 +26,20 @@ pytestmark = pytest.mark.usefixtures("unmeasured")
 BY_EYE = {"C09", "C10", "C19"}
 
 
-def faults():
-    """The names of the faulty clients with the assertion that is there for each."""
+def variants(file, table):
+    """The names of the clients in a file with the assertion that is meant for each."""
     sys.path.insert(0, str(HERE))
     try:
-        spec = importlib.util.spec_from_file_location("faulty", HERE / "faulty.py")
+        spec = importlib.util.spec_from_file_location(file, HERE / f"{file}.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
     finally:
         sys.path.remove(str(HERE))
-    return {name: id for name, (id, _) in module.FAULTS.items()}
+    return {name: id for name, (id, _) in getattr(module, table).items()}
 
 
-FAULTS = faults()
+FAULTS = variants("faulty", "FAULTS")
+UNUSUAL = variants("unusual", "UNUSUAL")
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +82,21 @@ def test_a_fault_is_found_by_the_assertion_that_is_there_for_it(name, tmp_path):
 
     assert results[FAULTS[name]].outcome == "failed"
     assert "(scenario " in results[FAULTS[name]].message
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_what_is_unusual_and_right_is_no_fault(name, tmp_path):
+    results = examine(tmp_path, str(HERE / "unusual.py"), name, only=UNUSUAL[name])
+
+    assert results[UNUSUAL[name]].message == ""
+    assert results[UNUSUAL[name]].outcome == "passed"
+
+
+def test_a_null_for_an_empty_result_is_worth_a_note(tmp_path):
+    results = examine(tmp_path, str(HERE / "unusual.py"), "NullForNothing", only="X04")
+
+    assert results["X04"].outcome == "passed"
+    assert results["X04"].notes == ("a result is null where the schema has an object",)
 
 
 def test_every_assertion_that_the_wire_shows_has_a_faulty_client():
@@ -140,14 +156,27 @@ def test_a_person_plays_scenarios_in_a_chat_and_gets_a_report(tmp_path):
     assert outcomes == {"C09": "failed", "C20": "passed", "X01": "passed", "X03": "passed"}
 
 
+def test_an_agent_started_in_the_project_still_asks_for_a_file_outside_of_it(tmp_path):
+    with Editor([*CHECK, "--only", "C13"], cwd=tmp_path) as editor:
+        abilities = {"fs": {"readTextFile": True}}
+        editor.call("initialize", {"protocolVersion": 1, "clientCapabilities": abilities})
+        editor.session = editor.call("session/new", {"cwd": str(tmp_path), "mcpServers": []})["sessionId"]
+        editor.prompt("files")
+
+    (outside,) = [path for path in editor.was_asked_for if path.name == "coupler-check-outside.txt"]
+    assert not outside.is_relative_to(tmp_path)
+    assert [*tmp_path.iterdir()] == []
+
+
 class Editor:
     """Allows what it is asked, except that a person says no to each question about the screen."""
 
-    def __init__(self, command):
+    def __init__(self, command, cwd=None):
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=cwd
         )
         self.last_id = 0
+        self.was_asked_for = []
 
     def __enter__(self):
         return self
@@ -179,6 +208,8 @@ class Editor:
             outcome = {"outcome": "selected", "optionId": "no" if is_question else "yes"}
             self.send({"id": message["id"], "result": {"outcome": outcome}})
         elif "id" in message:
+            if "path" in message["params"]:
+                self.was_asked_for.append(Path(message["params"]["path"]))
             self.send({"id": message["id"], "error": {"code": -32601, "message": "unknown"}})
         elif message["params"]["update"]["sessionUpdate"] == "agent_message_chunk":
             self.said += message["params"]["update"]["content"]["text"]

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("unmeasured")
 AGENTS = Path(__file__).parent / "agents"
 MODEL = [sys.executable, str(AGENTS / "model.py")]
 FAULTY = [sys.executable, str(AGENTS / "faulty.py")]
+UNUSUAL = [sys.executable, str(AGENTS / "unusual.py")]
 
 LOGIN = {"A16", "A17", "A18", "A19"}
 """What is about logging in, and so needs an agent that wants it."""
@@ -35,8 +36,11 @@ MUTE = {
     "breaks-its-lines",
     "does-one-thing-at-a-time",
     "ignores-cancels",
+    "keeps-terminals",
+    "keeps-the-terminals-of-cancelled-turns",
     "never-answers-a-cancelled-prompt",
     "queues-settings-behind-the-turn",
+    "rounds-large-ids-late",
     "turns-ids-into-strings",
     "waits-for-another-answer",
     "writes-latin1",
@@ -47,16 +51,23 @@ MUTE = {
 class Fault(NamedTuple):
     assertion: str
     name: str
-    also: frozenset[str]
     sentence: str
 
 
 @cache
 def faults() -> list[Fault]:
     """All faulty agents, as their own list says."""
-    listed = subprocess.run(FAULTY, capture_output=True, text=True, check=True).stdout.splitlines()
-    found = [line.split("\t") for line in listed]
-    return [Fault(id, name, frozenset(also.split(",")), sentence) for id, name, also, sentence in found]
+    return [Fault(*columns) for columns in listed_by(FAULTY)]
+
+
+def unusual_agents() -> dict[str, list[str]]:
+    """All agents that are right in an unusual way, with the assertions that might misjudge them."""
+    return {name: assertions.split(",") for name, assertions, _ in listed_by(UNUSUAL)}
+
+
+def listed_by(command: list[str]) -> list[list[str]]:
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line.split("\t") for line in listed]
 
 
 def named_by_assertion() -> list[Fault]:
@@ -64,11 +75,16 @@ def named_by_assertion() -> list[Fault]:
 
 
 def check(command: list[str], directory: Path, *ids: str, timeout: float = 5.0) -> Report:
+    candidate = candidate_for(command, directory, *ids, timeout=timeout)
+    return asyncio.run(examine(candidate, [each for each in catalogue("agent") if not ids or each.id in ids]))
+
+
+def candidate_for(command: list[str], directory: Path, *ids: str, timeout: float = 5.0) -> Candidate:
     project, home = directory / "project", directory / "home"
     project.mkdir()
     home.mkdir()
     wants_login = bool(ids) and set(ids) <= LOGIN and not WANTS_NONE & set(command)
-    candidate = Candidate(
+    return Candidate(
         command,
         project.resolve(),
         env={"MODEL_AGENT_HOME": str(home)} | ({"MODEL_AGENT_AUTH": "1"} if wants_login else {}),
@@ -78,7 +94,6 @@ def check(command: list[str], directory: Path, *ids: str, timeout: float = 5.0) 
         prompt="Use every feature",
         slow_prompt="Be slow",
     )
-    return asyncio.run(examine(candidate, [each for each in catalogue("agent") if not ids or each.id in ids]))
 
 
 def failures(report: Report) -> dict[str, str]:
@@ -112,6 +127,45 @@ def test_a_fault_is_caught_by_the_assertion_that_names_it(fault: Fault, tmp_path
     judged = result(report, fault.assertion)
     assert judged.outcome == "failed", f"{fault.sentence} {judged.message}"
     assert judged.message
+
+
+@pytest.mark.parametrize(("name", "assertions"), unusual_agents().items())
+def test_a_right_agent_with_ways_of_its_own_fails_nothing(
+    name: str, assertions: list[str], tmp_path: Path
+) -> None:
+    report = check([*UNUSUAL, name], tmp_path, *assertions)
+
+    assert failures(report) == {}
+
+
+def test_two_messages_that_read_like_one_are_noted(tmp_path: Path) -> None:
+    judged = result(check([*UNUSUAL, "says-two-messages-in-a-row"], tmp_path, "A51"), "A51")
+
+    assert judged.outcome == "passed"
+    assert judged.notes == ("the id changes in the midst of a sentence",)
+
+
+@pytest.mark.parametrize("name", ["rounds-large-ids", "rounds-large-ids-late"])
+def test_an_id_that_javascript_cannot_hold_is_no_mandatory_failure(name: str, tmp_path: Path) -> None:
+    judged = result(check([*FAULTY, name], tmp_path, "A12", timeout=1.0), "A12")
+
+    assert judged.outcome == "failed"
+    assert "was answered as 9007199254740992" in judged.message
+    assert not judged.is_mandatory_failure
+
+
+def test_what_several_assertions_need_is_done_once(tmp_path: Path) -> None:
+    candidate = candidate_for(MODEL, tmp_path)
+
+    async def examine_at_once() -> None:
+        probes = [
+            each.probe for each in catalogue("agent") if each.id in ("A37", "N01", "N02") and each.probe
+        ]
+        await asyncio.gather(*(probe(candidate) for probe in probes))
+
+    asyncio.run(examine_at_once())
+
+    assert [len(trace.exchanges("session/new")) for trace in candidate.traces] == [1, 0, 0]
 
 
 def test_every_assertion_has_caught_something() -> None:

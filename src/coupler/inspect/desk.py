@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from coupler.inspect.codes import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, NOT_FOUND
+
 FULL_CAPABILITIES: dict[str, Any] = {
     "fs": {"readTextFile": True, "writeTextFile": True},
     "terminal": True,
@@ -60,15 +62,20 @@ class Desk:
         if capabilities.get("elicitation"):
             self.services["elicitation/create"] = decline
 
+    @property
+    def open_terminals(self) -> list[str]:
+        """Those that were not released."""
+        return [terminal for terminal in self.terminals if terminal != "released"]
+
     def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """The answer's message, or None to let the agent wait."""
         service = self.services.get(str(request.get("method")))
         params = request.get("params")
         try:
             if service is None:
-                raise Refusal(-32601, f"this client has no method {request.get('method')!r}")
+                raise Refusal(METHOD_NOT_FOUND, f"this client has no method {request.get('method')!r}")
             if not isinstance(params, dict):
-                raise Refusal(-32602, "params must be an object")
+                raise Refusal(INVALID_PARAMS, "params must be an object")
             return {"id": request["id"], "result": service(params)}
         except Held:
             return None
@@ -76,14 +83,14 @@ class Desk:
             code, message = refusal.code, refusal.message
         except (ValueError, TypeError, OverflowError) as error:
             # Params may be anything: a line in words, a path with a NUL.
-            code, message = -32602, str(error)
+            code, message = INVALID_PARAMS, str(error)
         return {"id": request["id"], "error": {"code": code, "message": message}}
 
     def _read(self, params: dict[str, Any]) -> dict[str, Any]:
         try:
             lines = self._file(params).read_text(errors="replace").splitlines(keepends=True)
         except OSError as error:
-            raise Refusal(-32002, f"{params.get('path')}: {error.strerror}") from None
+            raise Refusal(NOT_FOUND, f"{params.get('path')}: {error.strerror}") from None
         first = max(int(params.get("line") or 1), 1) - 1
         limit = params.get("limit")
         return {"content": "".join(lines[first : None if limit is None else first + int(limit)])}
@@ -94,13 +101,13 @@ class Desk:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(str(params.get("content")))
         except OSError as error:
-            raise Refusal(-32603, f"{params.get('path')}: {error.strerror}") from None
+            raise Refusal(INTERNAL_ERROR, f"{params.get('path')}: {error.strerror}") from None
         return {}
 
     def _file(self, params: dict[str, Any]) -> Path:
         file = Path(str(params.get("path"))).resolve()
         if not file.is_relative_to(self.directory.resolve()):
-            raise Refusal(-32602, f"{file} is outside of the session's directory")
+            raise Refusal(INVALID_PARAMS, f"{file} is outside of the session's directory")
         return file
 
     def _create_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -121,8 +128,8 @@ class Desk:
         return {}
 
     def _known_terminal(self, params: dict[str, Any]) -> dict[str, Any]:
-        if params.get("terminalId") not in self.terminals or params["terminalId"] == "released":
-            raise Refusal(-32002, f"there is no terminal {params.get('terminalId')!r}")
+        if params.get("terminalId") not in self.open_terminals:
+            raise Refusal(NOT_FOUND, f"there is no terminal {params.get('terminalId')!r}")
         return {}
 
 

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from coupler.inspect.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from coupler.inspect.desk import Refusal, Service
 from coupler.inspect.line_pipe import INFO, LinePipe, ScriptError
 from coupler.inspect.trace import Entry, Trace
@@ -18,8 +19,6 @@ from coupler.wire.transport import Transport
 
 CLIENT_PID = "client.pid"
 """The file in which the kit leaves the client's process id, for `interrupt`."""
-
-METHOD_NOT_FOUND = -32601
 
 STAYING = 600.0
 """Seconds without a prompt after which a client whose script is over is left."""
@@ -168,7 +167,7 @@ class ScriptedAgent:
             error = {"code": refusal.code, "message": refusal.message}
             self.pipe.send({"id": entry.message["id"], "error": error})
         except (ValueError, TypeError) as fault:
-            error = {"code": -32602, "message": str(fault)}
+            error = {"code": INVALID_PARAMS, "message": str(fault)}
             self.pipe.send({"id": entry.message["id"], "error": error})
 
     def _serve(self, entry: Entry) -> dict[str, Any]:

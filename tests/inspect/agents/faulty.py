@@ -25,4 +25,4 @@ if __name__ == "__main__":
         run(FAULTS[sys.argv[1]]())
     else:
         for name, fault in FAULTS.items():
-            print(fault.assertion, name, ",".join(fault.also) or "-", fault.__doc__, sep="\t")
+            print(fault.assertion, name, fault.__doc__, sep="\t")

@@ -206,7 +206,6 @@ class AnswersNullForNoSessions(Fault):
     """An empty list is null."""
 
     assertion = "A31"
-    also = ("S01",)
 
     def page_of(self, cwd: str | None, waiting: list[Session]) -> Object:
         return super().page_of(cwd, waiting) if waiting else {"sessions": None}

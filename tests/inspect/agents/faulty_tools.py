@@ -67,7 +67,6 @@ class CallsACallCancelled(Fault):
     """A tool call that is cut short has a status that ACP 1 does not know."""
 
     assertion = "A47"
-    also = ("S01",)
 
     def settled_call(self, call: str) -> Object:
         return super().settled_call(call) | {"status": "cancelled"}
@@ -127,7 +126,6 @@ class ShowsBareText(Fault):
     """The text of a tool call is not wrapped."""
 
     assertion = "A48"
-    also = ("S01",)
 
     def move_call(self, turn: Turn, call: str, status: str, **more: Any) -> None:
         if "content" in more:
@@ -250,7 +248,6 @@ class LeavesOutTheMode(Fault):
     """A form does not say that it is one."""
 
     assertion = "A59"
-    also = ("S01",)
 
     def form_for(self, turn: Turn) -> Object:
         return {key: value for key, value in super().form_for(turn).items() if key != "mode"}

@@ -51,7 +51,6 @@ class InventsAStopReason(Fault):
     """A turn ends for a reason that the protocol does not know."""
 
     assertion = "A44"
-    also = ("S01",)
 
     def stop_reason(self, turn: Turn) -> str:
         return "cancelled" if turn.cancelled else "done"
@@ -105,7 +104,6 @@ class CountsBelowZero(Fault):
     """The usage is negative."""
 
     assertion = "A50"
-    also = ("S01",)
 
     def report_usage(self, turn: Turn) -> None:
         self.report(turn, {"sessionUpdate": "usage_update", "used": -1, "size": 200_000})
@@ -115,7 +113,6 @@ class ForgetsTheCurrency(Fault):
     """The cost has no currency."""
 
     assertion = "A50"
-    also = ("S01",)
 
     def report_usage(self, turn: Turn) -> None:
         self.report(turn, {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.1}})

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -78,6 +79,22 @@ class MoreDirectories(RawClient):
         return {**super().setup(), "additionalDirectories": ["/tmp"]}
 
 
+@fault("C06")
+class RelativeMoreDirectories(RawClient):
+    """Knows when they may be sent, but not how they must be written."""
+
+    takes_more = False
+
+    def initialize(self):
+        hello = super().initialize()
+        abilities = part(part(hello, "agentCapabilities"), "sessionCapabilities")
+        self.takes_more = isinstance(part(abilities, "additionalDirectories"), dict)
+        return hello
+
+    def setup(self):
+        return {**super().setup(), **({"additionalDirectories": ["more"]} if self.takes_more else {})}
+
+
 @fault("C07")
 class AllowsAfterCancel(RawClient):
     def permit(self, params):
@@ -93,6 +110,14 @@ class LeavesAtCancel(RawClient):
         self.send({"method": "session/cancel", "params": {"sessionId": session}})
         self.process.stdin.close()
         sys.exit(130)
+
+
+@fault("C08")
+class HangsAfterCancel(RawClient):
+    def end(self, answer):
+        if self.is_cancelled:
+            threading.Event().wait()
+        super().end(answer)
 
 
 @fault("C11")
@@ -132,9 +157,44 @@ class FollowsLinks(RawClient):
 
 
 @fault("C13")
+class WritesThroughLinks(RawClient):
+    def write_file(self, params):
+        self.inside(Path(params["path"]).parent)
+        Path(params["path"]).write_text(params["content"])
+        return {}
+
+
+@fault("C13")
 class LinesFromZero(RawClient):
     def read_file(self, params):
         return super().read_file({**params, "line": params["line"] + 1} if "line" in params else params)
+
+
+@fault("C13")
+class WritesToNoDisk(RawClient):
+    """Keeps what it should write in its memory, and reads it from there."""
+
+    def __init__(self, command):
+        super().__init__(command)
+        self.written = {}
+
+    def write_file(self, params):
+        self.written[self.inside(params["path"])] = params["content"]
+        return {}
+
+    def read_file(self, params):
+        file = self.inside(params["path"])
+        if file not in self.written:
+            return super().read_file(params)
+        lines = self.written[file].splitlines(keepends=True)[(params.get("line") or 1) - 1 :]
+        return {"content": "".join(lines[: params.get("limit")])}
+
+
+@fault("C13")
+class RefusesWhatItHasWritten(RawClient):
+    def write_file(self, params):
+        Path(params["path"]).write_text(params["content"])
+        return super().write_file(params)
 
 
 @fault("C14")
@@ -214,6 +274,26 @@ class ReadsCursors(RawClient):
         return super().call(method, params)
 
 
+@fault("C20")
+class BeginsListsAgain(RawClient):
+    """Passes on whatever cursor it got, also none, and so never comes to an end."""
+
+    def list_sessions(self, hello):
+        listing = part(part(part(hello, "agentCapabilities"), "sessionCapabilities"), "list")
+        cursor = None
+        while isinstance(listing, dict):
+            cursor = self.call("session/list", {"cursor": cursor}).get("nextCursor")
+
+
+@fault("C20")
+class AsksOnAfterTheLastPage(RawClient):
+    def call(self, method, params):
+        page = super().call(method, params)
+        if method == "session/list" and "nextCursor" not in page:
+            super().call(method, params)
+        return page
+
+
 @fault("X02")
 class InventsOptions(RawClient):
     def permit(self, params):
@@ -234,6 +314,19 @@ class TextualIds(RawClient):
             super().reply(request, **answer)
         else:
             self.send({"id": str(request["id"]), **answer})
+
+
+@fault("X03")
+class LeavesPermissionsOpen(RawClient):
+    def serve(self, request):
+        if request["method"] != "session/request_permission":
+            super().serve(request)
+
+
+@fault("X04")
+class AnswersPermissionsWithNull(RawClient):
+    def permit(self, params):
+        return None
 
 
 @fault("X04")
@@ -265,6 +358,12 @@ class MissingIsEmpty(RawClient):
 class ForgetsTheEnvironment(RawClient):
     def create_terminal(self, params):
         return super().create_terminal({**params, "env": []})
+
+
+@fault("X07")
+class RunsWhereItRuns(RawClient):
+    def create_terminal(self, params):
+        return super().create_terminal({**params, "cwd": None})
 
 
 @fault("X08")

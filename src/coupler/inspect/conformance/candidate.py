@@ -6,13 +6,15 @@ has failed to answer, probes that need it are skipped at once, instead of each w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from coupler.inspect.codes import AUTH_REQUIRED
 from coupler.inspect.conformance.assertion import Fault, Skip
-from coupler.inspect.conformance.reading import items, part
+from coupler.inspect.conformance.reading import CONTENT, items, part
 from coupler.inspect.desk import FULL_CAPABILITIES
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import Answer, ScriptedClient, Turn
@@ -20,7 +22,11 @@ from coupler.inspect.trace import Trace
 
 T = TypeVar("T")
 
-AUTH_REQUIRED = -32000
+NO_SUCH_SESSION = "coupler-check-no-such-session"
+"""The id of a session that no agent has."""
+
+GREETING = 0.3
+"""Seconds in which an agent that speaks first has done so."""
 
 
 class Candidate:
@@ -49,7 +55,10 @@ class Candidate:
         self.slow_prompt = prompt if slow_prompt is None else slow_prompt
         self.traces: list[Trace] = []
         self.label = ""
+        self.greets = False
         self._broken: dict[str, str] = {}
+        self._done: dict[Deed, Fault | Skip | ScriptError | None] = {}
+        self._doing = asyncio.Lock()
 
     @asynccontextmanager
     async def start(
@@ -105,7 +114,17 @@ class Candidate:
         session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
         if not isinstance(session, str):
             raise self._note_broken("session/new", f"session/new gave no session: {answer.error}")
+        if self.greets:
+            await client.quiet(GREETING)
         return session
+
+    async def hear_greeting(self, client: ScriptedClient, session: str) -> None:
+        """Learn whether the agent speaks before it is asked, which is not forbidden.
+
+        From then on it is left the time for that, so that nobody takes its greeting for words of a turn.
+        """
+        await client.quiet(GREETING)
+        self.greets = bool(client.trace.updates(session, *CONTENT))
 
     async def take_turn(self, client: ScriptedClient, session: str, text: str | None = None) -> Turn:
         """A prompt and its end, of which nothing else is demanded."""
@@ -130,6 +149,22 @@ class Candidate:
         """An agent without its key, say, refuses every prompt: that says nothing about the protocol."""
         self._broken["session/prompt"] = f"the prompt got {describe(answer)}; pass a --prompt that works"
 
+    async def do_once(self, deed: Deed) -> None:
+        """Do what several assertions need, the first time only; for the others it ends as it did then."""
+        async with self._doing:
+            if deed not in self._done:
+                self._done[deed] = await self._trouble_with(deed)
+        trouble = self._done[deed]
+        if trouble is not None:
+            raise trouble
+
+    async def _trouble_with(self, deed: Deed) -> Fault | Skip | ScriptError | None:
+        try:
+            await deed(self)
+        except (Fault, Skip, ScriptError) as error:
+            return error
+        return None
+
     async def _basic(self, what: str, answer: Coroutine[Any, Any, T]) -> T:
         """Wait for something that nearly every probe needs."""
         try:
@@ -145,6 +180,9 @@ class Candidate:
     def _note_broken(self, what: str, reason: str) -> Fault:
         self._broken.setdefault(what, reason)
         return Fault(reason)
+
+
+Deed: TypeAlias = Callable[[Candidate], Awaitable[None]]
 
 
 def need(client: ScriptedClient, capability: str) -> None:

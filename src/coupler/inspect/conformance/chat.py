@@ -6,7 +6,9 @@ the screen, the person is asked.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 from coupler.inspect.conformance.assertion import Assertion
 from coupler.inspect.conformance.client.screen import MODES, config_options
@@ -48,14 +50,17 @@ class Chat:
 
     async def hold(self) -> None:
         """Play until the editor closes the connection."""
-        self._agent.pipe.open()
-        try:
-            while True:
-                await self._answer(await self._agent.begin_turn(within=FOR_EVER))
-        except ScriptError:
-            return
-        finally:
-            self._agent.pipe.close()
+        # Editors start agents in the project, which must not hold what a scenario keeps outside of it.
+        with tempfile.TemporaryDirectory(prefix="coupler-check-") as folder:
+            self._agent.folder = Path(folder)
+            self._agent.pipe.open()
+            try:
+                while True:
+                    await self._answer(await self._agent.begin_turn(within=FOR_EVER))
+            except ScriptError:
+                return
+            finally:
+                self._agent.pipe.close()
 
     def report(self) -> Report:
         """What was found so far."""

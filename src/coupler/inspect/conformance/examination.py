@@ -132,6 +132,7 @@ async def _hold_conversation(candidate: Candidate) -> None:
     candidate.label = "conversation"
     try:
         async with candidate.conversation() as (client, session):
+            await candidate.hear_greeting(client, session)
             turn = await candidate.take_turn(client, session)
             if turn.answer.result is None:
                 candidate.note_failing_prompt(turn.answer)

@@ -6,7 +6,7 @@ import math
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple
 
-from coupler.inspect.trace import Exchange, Trace, Update
+from coupler.inspect.trace import Entry, Exchange, Side, Trace, Update
 
 CONTENT = (
     "user_message_chunk",
@@ -29,6 +29,32 @@ BOOKKEEPING = (
     "notice",
 )
 """The updates that tell the state of a session, which may change at any time."""
+
+EMPTY_RESULTS = (
+    "authenticate",
+    "logout",
+    "session/load",
+    "session/resume",
+    "session/delete",
+    "session/close",
+    "session/set_mode",
+    "fs/write_text_file",
+    "terminal/kill",
+    "terminal/release",
+)
+"""The methods of both sides whose results may be empty objects."""
+
+UPDATES_BY_CHOICE = {
+    "compaction_update": "session.compaction",
+    "compaction_summary_chunk": "session.compaction",
+    "notice": "session.notices",
+    "plan_update": "plan",
+    "plan_removed": "plan",
+    "subagent_update": "subagents",
+    "session_message": "subagents",
+    "session_message_chunk": "subagents",
+}
+"""The updates that a client must have asked for, by the capability that does so."""
 
 
 class Span(NamedTuple):
@@ -75,6 +101,15 @@ def said(updates: list[Update], kind: str) -> str:
     """The text of all chunks of one kind."""
     texts = [part(update.body, "content.text") for update in updates if update.kind == kind]
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def is_null_for_nothing(answer: Entry, trace: Trace) -> bool:
+    """Whether null stands for an empty object. The protocol's own pages do so, and many peers with them."""
+    if answer.message.get("result", {}) is not None:
+        return False
+    asker: Side = "client" if answer.sender == "agent" else "agent"
+    methods = [exchange.method for exchange in trace.exchanges(sender=asker) if exchange.answer is answer]
+    return any(method in EMPTY_RESULTS for method in methods)
 
 
 def is_absolute(path: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.inspect.codes import AUTH_REQUIRED, METHOD_NOT_FOUND
 from coupler.inspect.conformance.assertion import (
     MUST,
     ROBUST,
@@ -18,11 +19,10 @@ from coupler.inspect.conformance.assertion import (
     require,
     rule,
 )
-from coupler.inspect.conformance.candidate import AUTH_REQUIRED, Candidate, advertises, describe
+from coupler.inspect.conformance.candidate import Candidate, advertises, describe
 from coupler.inspect.scripted_client import ScriptedClient
 from coupler.inspect.trace import Trace
 
-METHOD_NOT_FOUND = -32601
 NO_SUCH_METHOD = "coupler-check-no-such-method"
 
 TERMINAL_LOGIN = (

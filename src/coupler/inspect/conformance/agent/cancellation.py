@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coupler.inspect.codes import CANCELLED
 from coupler.inspect.conformance.agent.permission import PERMISSION, begin_asking, signs_of_running
 from coupler.inspect.conformance.agent.prompting import is_over, start_slow_turn, too_short
 from coupler.inspect.conformance.assertion import MUST, ROBUST, Fault, Skip, probe, require
-from coupler.inspect.conformance.candidate import Candidate, describe
+from coupler.inspect.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
 from coupler.inspect.desk import Refusal, Service, cancel, hold
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import Answer, ScriptedClient, Turn, prompt_params
-
-CANCELLED = -32800
 
 
 @probe(
@@ -44,7 +43,7 @@ async def cancelled_turn(agent: Candidate) -> None:
 )
 async def idle_cancel(agent: Candidate) -> None:
     async with agent.conversation() as (client, session):
-        for target in (session, session, "no-such-session"):
+        for target in (session, session, NO_SUCH_SESSION):
             client.notify("session/cancel", {"sessionId": target})
         turn = await agent.take_turn(client, session)
         _require_no_answer_to_notifications(client)

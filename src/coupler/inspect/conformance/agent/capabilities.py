@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from coupler.inspect.codes import METHOD_NOT_FOUND
 from coupler.inspect.conformance.assertion import MUST, ROBUST, probe, require
-from coupler.inspect.conformance.candidate import Candidate, advertises, describe
+from coupler.inspect.conformance.candidate import NO_SUCH_SESSION, Candidate, advertises, describe
 from coupler.inspect.scripted_client import ScriptedClient
-
-METHOD_NOT_FOUND = -32601
-NO_SUCH_SESSION = "coupler-check-no-such-session"
 
 
 @probe(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.inspect.codes import INTERNAL_ERROR
 from coupler.inspect.conformance.agent.permission import NOT_ASKED, PERMISSION, signs_of_running
 from coupler.inspect.conformance.agent.prompting import cancel_turn, is_over
 from coupler.inspect.conformance.assertion import (
@@ -33,7 +34,11 @@ LITTLE_OFFERED: tuple[dict[str, Any], ...] = (
 )
 """Capabilities that tempt: an empty object offers nothing, and one half of a pair not the other."""
 
+RELEASING = 1.0
+"""Seconds after a turn in which its terminals must be released."""
+
 ONLY_OFFERED = "files, terminals and elicitation are used only as far as the client offers them"
+NO_TERMINAL = "no terminal was created, or nothing was seen after the turn"
 RELEASED = "every terminal that was created is released, also when the turn is cancelled"
 WELL_FORMED = (
     "an elicitation has a mode, one scope and a flat schema; decline, cancel and errors do not block the turn"
@@ -66,19 +71,22 @@ async def little_is_offered(agent: Candidate) -> None:
             await agent.take_turn(client, session)
 
 
-@rule("A57", MUST, RELEASED, "terminals#releasing-terminals", absent="no terminal was created")
+@rule("A57", MUST, RELEASED, "terminals#releasing-terminals", absent=NO_TERMINAL)
 def terminals_are_released(trace: Trace) -> Iterator[Case]:
     released = [each.params.get("terminalId") for each in trace.exchanges("terminal/release", "agent")]
     for created in trace.exchanges("terminal/create", "agent"):
         terminal = part(created.result, "terminalId")
         end = _end_of_turn_around(created, trace)
-        if isinstance(terminal, str) and end is not None:
+        if isinstance(terminal, str) and end is not None and (terminal in released or _goes_on(trace, end)):
             message = f"the turn is over, and {terminal} was not released"
             yield fault_unless(terminal in released, message, created.request, end)
 
 
 @probe("A57", MUST, RELEASED, "terminals#releasing-terminals")
-async def release_after_cancel(agent: Candidate) -> None:
+async def releases_at_the_end(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        await agent.take_turn(client, session)
+        await _require_releases(client)
     async with agent.conversation() as (client, session):
         _play_endless_command(client)
         prompt = client.ask_prompt(session, agent.prompt)
@@ -86,7 +94,7 @@ async def release_after_cancel(agent: Candidate) -> None:
         await cancel_turn(client, session, prompt)
         if not is_over(client, prompt):
             raise Skip("the turn did not end when it was cancelled, so its terminal may still be in use")
-        await client.request_of_agent("terminal/release")
+        await _require_releases(client)
 
 
 @probe(
@@ -137,7 +145,7 @@ def dismiss(params: dict[str, Any]) -> dict[str, Any]:
 
 def fail(params: dict[str, Any]) -> dict[str, Any]:
     """Have trouble with a form."""
-    raise Refusal(-32603, "the form could not be shown")
+    raise Refusal(INTERNAL_ERROR, "the form could not be shown")
 
 
 def _gate(exchange: Exchange) -> str | None:
@@ -167,6 +175,21 @@ def _end_of_turn_around(exchange: Exchange, trace: Trace) -> Entry | None:
         if is_same and turn.answer and turn.request.number < exchange.request.number < turn.answer.number:
             return turn.answer
     return None
+
+
+def _goes_on(trace: Trace, end: Entry) -> bool:
+    """Whether the trace is long enough after the end of a turn to show what the agent did then."""
+    return trace.entries[-1].at - end.at >= RELEASING
+
+
+async def _require_releases(client: ScriptedClient) -> None:
+    """Of every terminal; they may come just after the turn."""
+    if client.desk.terminals:
+        await client.request_of_agent("terminal/release")
+    if client.desk.open_terminals:
+        await client.quiet(RELEASING)
+    left = ", ".join(client.desk.open_terminals)
+    require(not left, f"the turn is over, and {left} was not released")
 
 
 def _play_endless_command(client: ScriptedClient) -> None:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from coupler.inspect.conformance.assertion import MUST, Case, Finding, fault_unless, probe, require, rule
 from coupler.inspect.conformance.candidate import Candidate, describe
-from coupler.inspect.conformance.reading import part
+from coupler.inspect.conformance.reading import UPDATES_BY_CHOICE, part
 from coupler.inspect.desk import FULL_CAPABILITIES, Service
 from coupler.inspect.line_pipe import INFO
 from coupler.inspect.scripted_client import TURN_PATIENCE, ScriptedClient, prompt_params
@@ -20,16 +20,6 @@ TOLERANCE = "_meta and unknown fields are let through, and the agent makes up no
 EXTRAS: dict[str, Any] = {"_meta": {"coupler.check": {"nested": [1, None]}}, "couplerCheck": {"a": ["b"]}}
 
 STABLE_UPDATES = frozenset(kind.__struct_config__.tag for kind in get_args(v1.SessionUpdate))
-UPDATES_BY_CHOICE = {
-    "compaction_update": "session.compaction",
-    "compaction_summary_chunk": "session.compaction",
-    "plan_update": "plan",
-    "plan_removed": "plan",
-    "subagent_update": "subagents",
-    "session_message": "subagents",
-    "session_message_chunk": "subagents",
-}
-"""Updates that a client must have asked for, by the capability that does so. A notice may come unasked."""
 
 
 @rule("A60", MUST, TOLERANCE, "extensibility", absent="the agent sent nothing")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.inspect.codes import INVALID_PARAMS
 from coupler.inspect.conformance.assertion import (
     MUST,
     ROBUST,
@@ -18,15 +19,10 @@ from coupler.inspect.conformance.assertion import (
     rule,
 )
 from coupler.inspect.conformance.candidate import Candidate, describe
-from coupler.inspect.conformance.reading import part
+from coupler.inspect.conformance.reading import UPDATES_BY_CHOICE, part
 from coupler.inspect.scripted_client import ScriptedClient
-from coupler.inspect.trace import Trace
+from coupler.inspect.trace import Entry, Trace
 from coupler.inspect.validity import problems
-
-INVALID_PARAMS = -32602
-
-OPTIONAL_UPDATES = ("compaction_update", "compaction_summary_chunk", "notice")
-"""Updates that a client must have asked for by its capabilities."""
 
 
 @rule(
@@ -95,7 +91,7 @@ async def bare_client(agent: Candidate) -> None:
         for exchange in client.trace.exchanges(sender="agent"):
             optional = exchange.method != "session/request_permission" and not exchange.method.startswith("_")
             require(not optional, f"the agent asked for {exchange.method}", exchange.request)
-        for update in client.trace.updates(None, *OPTIONAL_UPDATES):
+        for update in client.trace.updates(None, *UPDATES_BY_CHOICE):
             raise Fault(f"the agent sent the update {update.kind}", update.entry)
 
 
@@ -106,28 +102,37 @@ async def bare_client(agent: Candidate) -> None:
     "schema: ClientCapabilities",
 )
 async def malformed_capability(agent: Candidate) -> None:
-    capabilities = {"fs": {"readTextFile": "yes", "writeTextFile": True}, "terminal": 5}
+    trace = await _turn_with(agent, {"fs": {"readTextFile": "yes", "writeTextFile": True}, "terminal": 5})
+    for exchange in trace.exchanges(sender="agent"):
+        method = exchange.method
+        malformed = method == "fs/read_text_file" or method.startswith("terminal/")
+        require(not malformed, f"{method} was used, but is not advertised", exchange.request)
+    edit = _edit_past_the_client(trace)
+    if edit is not None:
+        # An agent may want both to write by the client: then it does not matter that one is malformed.
+        one_missing = await _turn_with(agent, {"fs": {"writeTextFile": True}})
+        message = "a file was edited past fs/write_text_file, which is used if its neighbour is only missing"
+        require(not one_missing.exchanges("fs/write_text_file", "agent"), message, edit)
+
+
+async def _turn_with(agent: Candidate, capabilities: dict[str, Any]) -> Trace:
+    """The trace of a turn for a client with just these capabilities."""
     async with agent.start(capabilities) as client:
         await _say_hello(agent, client, {"protocolVersion": 1, "clientCapabilities": capabilities})
         await agent.take_turn(client, await agent.open_session(client))
-        for exchange in client.trace.exchanges(sender="agent"):
-            method = exchange.method
-            malformed = method == "fs/read_text_file" or method.startswith("terminal/")
-            require(not malformed, f"{method} was used, but is not advertised", exchange.request)
-        _require_write_is_used(agent, client.trace)
+        return client.trace
 
 
-def _require_write_is_used(agent: Candidate, trace: Trace) -> None:
-    """The good neighbour counts if edits go through the client here too, as they do elsewhere."""
+def _edit_past_the_client(trace: Trace) -> Entry | None:
+    """The end of a tool call that edited a file, if none was written by the client."""
     if trace.exchanges("fs/write_text_file", "agent"):
-        return
-    if not any(each.exchanges("fs/write_text_file", "agent") for each in agent.traces):
-        return
+        return None
     calls = trace.updates(None, "tool_call", "tool_call_update")
     edits = {str(call.body.get("toolCallId")) for call in calls if call.body.get("kind") == "edit"}
     for call in calls:
-        done = call.body.get("status") == "completed" and str(call.body.get("toolCallId")) in edits
-        require(not done, "a file was edited past fs/write_text_file, which is advertised", call.entry)
+        if call.body.get("status") == "completed" and str(call.body.get("toolCallId")) in edits:
+            return call.entry
+    return None
 
 
 async def _say_hello(agent: Candidate, client: ScriptedClient, params: dict[str, Any]) -> None:

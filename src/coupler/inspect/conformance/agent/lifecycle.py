@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from coupler.inspect.conformance.agent.prompting import begin_slow_turn, too_short
+from coupler.inspect.conformance.agent.stored_sessions import (
+    LIST,
+    REOPENING,
+    Stored,
+    leave,
+    need_way_to_reopen,
+    pages_of,
+    reopen,
+    store_session,
+)
 from coupler.inspect.conformance.assertion import MUST, ROBUST, SHOULD, Skip, probe, require
 from coupler.inspect.conformance.candidate import Candidate, advertises, describe, need
 from coupler.inspect.conformance.reading import CONTENT, is_absolute, items, objects, part, said
-from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import Answer, ScriptedClient
 from coupler.inspect.trace import Update
-
-MAX_PAGES = 100
-"""Pages of a list after which nobody believes in its end."""
-
-LEAVING = 5.0
-"""Seconds that an agent has to store its sessions and end; whether it ends at all is another's question."""
-
-GATES = {"session/load": "loadSession", "session/resume": "sessionCapabilities.resume"}
-LIST = "sessionCapabilities.list"
-
-
-class Stored(NamedTuple):
-    """A session with one turn, whose process is gone."""
-
-    session: str
-    agent_text: str
 
 
 @probe(
@@ -47,9 +40,10 @@ async def load_replays_everything(agent: Candidate) -> None:
         refused = f"a session with one turn could not be loaded in a new process: {describe(answer)}"
         require(answer.result is not None, refused, answer.entry)
         await client.quiet(0.3)
-        replay = client.trace.updates(stored.session, *CONTENT)
-        late = [update.entry for update in replay if update.entry.number > answer.entry.number]
-        require(not late, "a part of the conversation came after the answer", answer.entry, *late[:1])
+        replay, late = _before_and_after(answer, client.trace.updates(stored.session, *CONTENT))
+        in_time = not late or _is_new(late, stored)
+        message = "a part of the conversation came after the answer"
+        require(in_time, message, answer.entry, *(update.entry for update in late[:1]))
         _require_conversation(replay, agent.prompt, stored.agent_text, answer)
 
 
@@ -61,10 +55,7 @@ async def load_replays_everything(agent: Candidate) -> None:
 )
 async def unknown_sessions_are_refused(agent: Candidate) -> None:
     async with agent.ready() as client:
-        methods = [method for method, gate in GATES.items() if advertises(client, gate)]
-        if not methods:
-            raise Skip("the agent advertises neither loadSession nor sessionCapabilities.resume")
-        for method in methods:
+        for method in need_way_to_reopen(client):
             await _require_unknown(client, method, str(uuid.uuid4()))
 
 
@@ -75,12 +66,12 @@ async def unknown_sessions_are_refused(agent: Candidate) -> None:
     "session-setup#resuming-sessions",
 )
 async def resume_replays_nothing(agent: Candidate) -> None:
-    stored = await store_session(agent, GATES["session/resume"])
+    stored = await store_session(agent, REOPENING["session/resume"])
     async with agent.ready() as client:
         answer = await reopen(client, "session/resume", stored.session)
         refused = f"a session with one turn could not be resumed in a new process: {describe(answer)}"
         require(answer.result is not None, refused, answer.entry)
-        replay = client.trace.updates(stored.session, *CONTENT)
+        replay, _ = _before_and_after(answer, client.trace.updates(stored.session, *CONTENT))
         require(not replay, "the conversation was replayed", *(update.entry for update in replay[:1]))
         turn = await agent.take_turn(client, stored.session)
         failed = f"a prompt then got {describe(turn.answer)}"
@@ -107,7 +98,7 @@ async def list_keeps_to_a_directory(agent: Candidate) -> None:
             await _require_list_of(client, empty, 0)
             await _require_list_of(client, other)
             here = await _require_list_of(client, agent.project)
-            page = await _page(client, {})
+            page = _checked(await client.call("session/list", {}))
             for entry in objects(page.result["sessions"]):
                 missing = entry.get("cwd") == str(agent.project) and entry.get("sessionId") not in here
                 require(
@@ -180,40 +171,34 @@ async def close_cancels(agent: Candidate) -> None:
         require(later.error is not None, f"a prompt after the close got {describe(later)}", later.entry)
 
 
-async def store_session(agent: Candidate, capability: str) -> Stored:
-    """Have one turn in a process, then let it end, so that the session is as stored as it will ever be."""
-    async with agent.ready() as client:
-        need(client, capability)
-        session = await agent.open_session(client)
-        turn = await agent.take_turn(client, session)
-        if turn.answer.result is None:
-            raise Skip(f"the first turn got {describe(turn.answer)}; pass a --prompt that works")
-        await leave(client)
-        return Stored(session, turn.text)
+def _before_and_after(answer: Answer, updates: list[Update]) -> tuple[list[Update], list[Update]]:
+    """The updates that came before the answer, and those after it."""
+    before = [update for update in updates if update.entry.number < answer.entry.number]
+    return before, updates[len(before) :]
 
 
-async def leave(client: ScriptedClient) -> None:
-    """Close the agent's input and let it end by itself."""
-    client.close_input()
-    with suppress(ScriptError):
-        await client.exit(within=LEAVING)
-
-
-async def reopen(client: ScriptedClient, method: str, session: str) -> Answer:
-    """Load or resume a session where it was."""
-    return await client.call(method, {"sessionId": session, "cwd": str(client.directory), "mcpServers": []})
+def _is_new(late: list[Update], stored: Stored) -> bool:
+    """Whether this is no replay, but something that the agent says now, such as a welcome."""
+    words = _squeezed(said(late, "agent_message_chunk"))
+    speaks = all(update.kind == "agent_message_chunk" for update in late)
+    return speaks and words not in _squeezed(stored.agent_text)
 
 
 def _require_conversation(replay: list[Update], prompt: str, agent_text: str, answer: Answer) -> None:
-    """The prompt and then what the agent said; how it is cut into chunks may differ."""
+    """The prompt and then what the agent said; how it is cut into chunks may differ.
+
+    The protocol lets an agent speak before the first prompt, and then this comes first in the replay too.
+    """
     replayed = _squeezed(said(replay, "user_message_chunk"))
     require(_squeezed(prompt) in replayed, "the user's prompt was not replayed", answer.entry)
-    replayed = _squeezed(said(replay, "agent_message_chunk"))
-    require(_squeezed(agent_text) in replayed, "what the agent said was not replayed", answer.entry)
-    speakers = [update for update in replay if update.kind in ("user_message_chunk", "agent_message_chunk")]
-    for first in speakers[:1]:
-        in_order = first.kind == "user_message_chunk"
-        require(in_order, "the agent's words were replayed before the user's", first.entry)
+    replayed, spoken = _squeezed(said(replay, "agent_message_chunk")), _squeezed(agent_text)
+    require(spoken in replayed, "what the agent said was not replayed", answer.entry)
+    first = next((place for place, each in enumerate(replay) if each.kind == "user_message_chunk"), 0)
+    behind = _squeezed(said(replay[first:], "agent_message_chunk"))
+    # A greeting that took its time is in the agent's text as well.
+    in_order = spoken in behind or (behind and spoken.endswith(behind))
+    out_of_order = "the agent's words were replayed before the user's"
+    require(in_order, out_of_order, *(update.entry for update in replay[:1]))
 
 
 async def _require_both_turns(agent: Candidate, stored: Stored) -> None:
@@ -254,16 +239,11 @@ async def _require_list_of(client: ScriptedClient, directory: Path, most: float 
 
 
 async def _pages(client: ScriptedClient, directory: Path) -> list[Answer]:
-    """The list of a directory, page by page: all of it, or as much as anyone would read."""
-    params: dict[str, Any] = {"cwd": str(directory)}
-    pages = [await _page(client, params)]
-    while len(pages) < MAX_PAGES and (cursor := pages[-1].result.get("nextCursor")) is not None:
-        pages.append(await _page(client, {**params, "cursor": cursor}))
-    return pages
+    """The list of a directory, each page of which must be one."""
+    return [_checked(page) async for page in pages_of(client, directory)]
 
 
-async def _page(client: ScriptedClient, params: dict[str, Any]) -> Answer:
-    page = await client.call("session/list", params)
+def _checked(page: Answer) -> Answer:
     sessions = part(page.result, "sessions")
     require(isinstance(sessions, list), f"session/list got {describe(page)}", page.entry)
     for entry in items(sessions):

@@ -16,7 +16,12 @@ from coupler.inspect.conformance.reading import (
     part,
     spans,
 )
-from coupler.inspect.trace import Trace, Update
+from coupler.inspect.trace import Entry, Trace, Update
+
+SENTENCE_ENDS = (".", "!", "?", ":", ";", "…")
+
+ENOUGH_SPLITS = 2
+"""How many sentences must be split over two ids before it is no accident."""
 
 CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
 
@@ -42,6 +47,7 @@ def _message_ids(trace: Trace, session: str) -> Iterator[Case]:
     turns = {span.begin for span in spans(trace, "session/prompt") if span.session == session}
     loads = {span.begin for span in spans(trace, "session/load") if span.session == session}
     places: dict[str, tuple[int, bool]] = {}
+    joints: list[tuple[Update, Update]] = []
     turn, last = 0, None
     passed = 0
     for update in trace.updates(session, *CONTENT):
@@ -54,28 +60,50 @@ def _message_ids(trace: Trace, session: str) -> Iterator[Case]:
         if speaks_again or any(begin in between for begin in turns | loads):
             turn, last = turn + 1, None
         if update.kind in CHUNKS:
-            yield from _chunk_ids(update, last, places, (turn, is_user))
+            if last is not None and last.kind == update.kind:
+                joints.append((last, update))
+            yield from _use_of_id(update, places, (turn, is_user))
         last = update
+    yield from _changes_of_id(joints)
 
 
-def _chunk_ids(
-    update: Update, last: Update | None, places: dict[str, tuple[int, bool]], place: tuple[int, bool]
+def _use_of_id(
+    update: Update, places: dict[str, tuple[int, bool]], place: tuple[int, bool]
 ) -> Iterator[Case]:
     message = update.body.get("messageId")
-    if last is not None and last.kind == update.kind:
-        yield from _change_of_id(last, update)
     if isinstance(message, str):
         reused = places.setdefault(message, place) != place
         yield fault_unless(not reused, f"the id {message!r:.100} belongs to a message before", update.entry)
 
 
-def _change_of_id(last: Update, update: Update) -> Iterator[Case]:
-    """What can be told of two chunks in a row: a space where they meet shows that they are one message."""
-    before, after = last.body.get("messageId"), update.body.get("messageId")
-    if before == after:
-        return
-    if before is None or after is None:
-        yield Finding("some chunks of a message have an id and some have none", (last.entry, update.entry))
-    texts = part(last.body, "content.text"), part(update.body, "content.text")
-    if all(isinstance(text, str) for text in texts) and (texts[0].endswith(" ") or texts[1].startswith(" ")):
-        yield Finding("the id changes in the midst of a sentence", (last.entry, update.entry))
+def _changes_of_id(joints: list[tuple[Update, Update]]) -> Iterator[Case]:
+    """Judge where two chunks of one kind meet. They may be two messages, even if they read like one.
+
+    Only an agent that never gives two such chunks one id shows that it does not know what a message is.
+    """
+    splits: list[tuple[Entry, Entry]] = []
+    for last, update in joints:
+        before, after = last.body.get("messageId"), update.body.get("messageId")
+        met = last.entry, update.entry
+        if before == after:
+            continue
+        if before is None or after is None:
+            yield Finding("some chunks of a message have an id and some have none", met)
+        elif _read_like_one(last, update):
+            splits.append(met)
+            yield Finding("the id changes in the midst of a sentence", met, is_note=True)
+    if len(splits) >= ENOUGH_SPLITS and not any(map(_share_an_id, joints)):
+        yield Finding("every chunk has an id of its own, also in the midst of a sentence", splits[0])
+
+
+def _share_an_id(joint: tuple[Update, Update]) -> bool:
+    before, after = (update.body.get("messageId") for update in joint)
+    return before is not None and before == after
+
+
+def _read_like_one(last: Update, update: Update) -> bool:
+    """Whether nothing but a space is between the words of two chunks."""
+    before, after = part(last.body, "content.text"), part(update.body, "content.text")
+    if not isinstance(before, str) or not isinstance(after, str):
+        return False
+    return (before.endswith(" ") or after.startswith(" ")) and not before.rstrip().endswith(SENTENCE_ENDS)

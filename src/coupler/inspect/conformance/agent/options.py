@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from coupler.inspect.codes import INVALID_PARAMS
 from coupler.inspect.conformance.agent.bare_conversation import hold_bare_conversation
 from coupler.inspect.conformance.agent.prompting import begin_slow_turn, cancel_turn, is_over, too_short
 from coupler.inspect.conformance.assertion import (
@@ -25,8 +26,6 @@ from coupler.inspect.conformance.reading import items, objects, part
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import Answer, ScriptedClient
 from coupler.inspect.trace import Entry, Trace
-
-INVALID_PARAMS = -32602
 
 NEWS = 2.0
 """Seconds in which a change must be told."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from coupler.inspect.codes import INVALID_PARAMS
 from coupler.inspect.conformance.assertion import (
     MUST,
     ROBUST,
@@ -23,8 +24,6 @@ from coupler.inspect.conformance.reading import CONTENT, Span, part, spans
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import TURN_PATIENCE, Answer, ScriptedClient
 from coupler.inspect.trace import Trace, Update
-
-INVALID_PARAMS = -32602
 
 STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
 
@@ -120,7 +119,7 @@ async def cancels_a_turn(agent: Candidate) -> None:
 def says_all_before_the_answer(trace: Trace) -> Iterator[Case]:
     prompts = spans(trace, "session/prompt")
     yield from (None for prompt in prompts if prompt.exchange.answer is not None)
-    times = prompts + spans(trace, "session/load")
+    times = prompts + spans(trace, "session/load", "session/resume")
     changes = spans(trace, "session/set_mode", "session/set_config_option")
     for update in trace.updates():
         prompt = _prompt_before(update, times)
@@ -129,7 +128,7 @@ def says_all_before_the_answer(trace: Trace) -> Iterator[Case]:
 
 
 def _prompt_before(update: Update, times: list[Span]) -> Span | None:
-    """The prompt that was over when this came; None if it came in the course of a prompt or of a replay."""
+    """The prompt that was over when this came; None if it came in a prompt, or since a load or resume."""
     before = [time for time in times if time.session == update.session and time.begin < update.entry.number]
     if not before or any(time.holds(update) for time in before):
         return None
@@ -200,10 +199,11 @@ def _link_in(directory: Path) -> dict[str, Any]:
 async def _require_refusal(
     agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any], why: str
 ) -> None:
+    before = len(client.trace.updates(session, *CONTENT))
     answer = await _prompt_with(agent, client, session, block)
     message = f"{why}, but the answer is {describe(answer)}"
     require(answer.code == INVALID_PARAMS, message, answer.entry)
-    begun = client.trace.updates(session, *CONTENT)
+    begun = client.trace.updates(session, *CONTENT)[before:]
     require(not begun, f"{why}, but a turn began", *(update.entry for update in begun[:1]))
 
 

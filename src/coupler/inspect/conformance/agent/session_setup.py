@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from coupler.inspect.codes import INVALID_PARAMS
 from coupler.inspect.conformance import mcp_witness
+from coupler.inspect.conformance.agent.stored_sessions import LIST, need_way_to_reopen, pages_of, reopen
 from coupler.inspect.conformance.assertion import (
     MUST,
     ROBUST,
@@ -25,19 +27,15 @@ from coupler.inspect.conformance.assertion import (
     rule,
 )
 from coupler.inspect.conformance.candidate import Candidate, advertises, describe, need
+from coupler.inspect.conformance.reading import objects, part
 from coupler.inspect.scripted_client import Answer, ScriptedClient
 from coupler.inspect.trace import Entry, Trace
-
-INVALID_PARAMS = -32602
 
 WITNESS_ARGUMENTS = ["an argument", "--another=ü"]
 WITNESS_VALUE = "a value"
 
 UNUSED_SERVER_LIMIT = 0.5
 """Seconds that are waited for an MCP server if nothing tells that the agent uses tools at all."""
-
-MOST_PAGES = 100
-"""How many pages of a list are read."""
 
 UNIQUE_IDS = ("A21", MUST, "each session/new gives an id of its own that is not empty", "session-setup")
 
@@ -235,11 +233,8 @@ async def bad_roots(agent: Candidate) -> None:
 async def stored_roots(agent: Candidate) -> None:
     async with agent.ready() as client:
         need(client, "sessionCapabilities.additionalDirectories")
-        need(client, "sessionCapabilities.list")
-        ways = {"session/load": "loadSession", "session/resume": "sessionCapabilities.resume"}
-        methods = [method for method, capability in ways.items() if advertises(client, capability)]
-        if not methods:
-            raise Skip("the agent advertises neither loadSession nor sessionCapabilities.resume")
+        need(client, LIST)
+        methods = need_way_to_reopen(client)
         with tempfile.TemporaryDirectory(prefix="coupler-check-") as directory:
             for method in methods:
                 await _reopen_without_roots(agent, client, method, directory)
@@ -254,8 +249,7 @@ async def _reopen_without_roots(
         raise Skip("session/list does not tell the additionalDirectories of a session")
     if advertises(client, "sessionCapabilities.close"):
         await client.call("session/close", {"sessionId": session})
-    setup = {"sessionId": session, "cwd": str(agent.project), "mcpServers": []}
-    answer = await client.call(method, setup)
+    answer = await reopen(client, method, session)
     if answer.error is not None:
         raise Skip(f"{method} was answered with {describe(answer)}")
     roots = await _listed_roots(client, session)
@@ -264,15 +258,8 @@ async def _reopen_without_roots(
 
 async def _listed_roots(client: ScriptedClient, session: str) -> Any:
     """The further roots of a session, as a list of sessions tells them."""
-    page: dict[str, Any] = {"cwd": str(client.directory)}
-    for _ in range(MOST_PAGES):
-        answer = await client.call("session/list", page)
-        result = answer.result if isinstance(answer.result, dict) else {}
-        sessions = result.get("sessions")
-        for each in sessions if isinstance(sessions, list) else []:
-            if isinstance(each, dict) and each.get("sessionId") == session:
+    async for page in pages_of(client, client.directory):
+        for each in objects(part(page.result, "sessions")):
+            if each.get("sessionId") == session:
                 return each.get("additionalDirectories") or []
-        if result.get("nextCursor") is None:
-            break
-        page = {**page, "cursor": result["nextCursor"]}
     raise Skip("session/list does not show a session that was just used")

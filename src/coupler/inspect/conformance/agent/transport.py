@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.inspect.codes import METHOD_NOT_FOUND, PARSE_ERROR
 from coupler.inspect.conformance.assertion import (
     MUST,
     ROBUST,
@@ -19,14 +21,11 @@ from coupler.inspect.conformance.assertion import (
     require,
     rule,
 )
-from coupler.inspect.conformance.candidate import Candidate, describe
+from coupler.inspect.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import Answer, ScriptedClient
-from coupler.inspect.trace import Entry, Trace
+from coupler.inspect.trace import Entry, Exchange, Trace
 from coupler.process.descendants import Process, processes_below, still_alive
-
-PARSE_ERROR = -32700
-METHOD_NOT_FOUND = -32601
 
 LONG_LINE = 8 * 1024 * 1024
 """Bytes; a photo or a long file in a prompt is as much."""
@@ -38,12 +37,10 @@ ORPHAN_LIMIT = 2.0
 """Seconds that the agent's own children may outlive it."""
 
 NOTICEABLE = 1.0
-"""Seconds by which a turn must outlast what was asked meanwhile to tell that one waited for the other."""
+"""Seconds more than without a turn that a request must take to tell that it waited for the turn."""
 
 LARGEST_SAFE = 2**53 - 1
 """The largest integer that every JSON parser keeps."""
-
-NO_SUCH_SESSION = "coupler-check-no-such-session"
 
 ONLY_MESSAGES = (
     "A08",
@@ -163,10 +160,19 @@ async def ids_of_all_kinds(agent: Candidate) -> None:
         for name in (0, "a", LARGEST_SAFE, LARGEST_SAFE + 2):
             client.send({"id": name, "method": "session/new", "params": setup})
             await client.new_session()
-            for stray in _unasked_answers(client.trace):
-                message = f"the request with the id {name!r} was answered as {stray.message.get('id')!r}"
-                raise Fault(message, stray, level=ROBUST if _may_be_rounded(name) else None)
-            await client.answer(name)
+            _require_own_id(client, name)
+            try:
+                await client.answer(name)
+            except ScriptError:
+                # It may have come behind the answer to what was asked later, under another id.
+                _require_own_id(client, name)
+                raise
+
+
+def _require_own_id(client: ScriptedClient, name: Any) -> None:
+    for stray in _unasked_answers(client.trace):
+        message = f"the request with the id {name!r} was answered as {stray.message.get('id')!r}"
+        raise Fault(message, stray, level=ROBUST if _may_be_rounded(name) else None)
 
 
 def _may_be_rounded(name: Any) -> bool:
@@ -258,22 +264,31 @@ async def live_reader(agent: Candidate) -> None:
 
 async def _session_meanwhile(client: ScriptedClient, turn: int) -> Answer:
     """A session that is opened during the turn; skips if the turn was too short to tell."""
+    idle = _seconds(client.trace.exchanges("session/new")[0])
+    bearable = NOTICEABLE + 2 * idle
     try:
-        other = await client.new_session()
+        other = await client.new_session(within=client.timeout + bearable)
     except ScriptError as error:
         raise Fault(f"while a turn ran {error}") from None
     require(other.result is not None, f"a second session/new gave {describe(other)}", other.entry)
     prompt = next(each for each in client.trace.exchanges() if each.request.message["id"] == turn)
     if prompt.answer is not None and prompt.answer.number < other.entry.number:
-        lasted = prompt.answer.at - prompt.request.at
-        if lasted < NOTICEABLE:
+        waited = _seconds(client.trace.exchanges("session/new")[-1])
+        if waited < bearable:
             raise Skip(
-                "the turn ended before a second session was opened; pass a --slow-prompt that makes the "
-                "agent work for long"
+                f"the turn ended before a second session was opened, which takes {idle:.1f} s without one; "
+                "pass a --slow-prompt that makes the agent work for longer"
             )
-        message = f"session/new was answered only after the turn, which took {lasted:.1f} s"
+        message = (
+            f"session/new was answered only after the turn, and took {waited:.1f} s instead of {idle:.1f} s"
+        )
         raise Fault(message, prompt.answer, other.entry)
     return other
+
+
+def _seconds(exchange: Exchange) -> float:
+    """How long a request waited for its answer."""
+    return math.inf if exchange.answer is None else exchange.answer.at - exchange.request.at
 
 
 @probe(

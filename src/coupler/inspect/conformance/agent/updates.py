@@ -19,8 +19,10 @@ from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.reading import (
     BOOKKEEPING,
     CONTENT,
+    UPDATES_BY_CHOICE,
     Span,
     is_count,
+    is_null_for_nothing,
     items,
     part,
     spans,
@@ -30,15 +32,6 @@ from coupler.inspect.validity import problems
 from coupler.schema.methods import METHODS
 
 PRIORITIES = ("high", "medium", "low")
-EMPTY_RESULTS = (
-    "authenticate",
-    "logout",
-    "session/load",
-    "session/resume",
-    "session/delete",
-    "session/close",
-    "session/set_mode",
-)
 STATUSES = ("pending", "in_progress", "completed")
 
 
@@ -94,7 +87,7 @@ async def compacts_for_a_bare_client(agent: Candidate) -> None:
 
 @rule(*N01, absent="no turn without session.compaction was seen")
 def compaction_is_asked_for(trace: Trace) -> Iterator[Case]:
-    yield from _unasked(trace, "session.compaction", "compaction_update", "compaction_summary_chunk")
+    yield from _unasked(trace, "session.compaction")
 
 
 @probe(*N02)
@@ -105,7 +98,7 @@ async def gives_notice_to_a_bare_client(agent: Candidate) -> None:
 
 @rule(*N02, absent="no turn without session.notices was seen")
 def notices_are_asked_for(trace: Trace) -> Iterator[Case]:
-    yield from _unasked(trace, "session.notices", "notice")
+    yield from _unasked(trace, "session.notices")
 
 
 @rule(
@@ -171,10 +164,11 @@ def _is_cost(cost: Any) -> bool:
     return type(amount) in (int, float) and isinstance(currency, str) and bool(currency)
 
 
-def _unasked(trace: Trace, capability: str, *kinds: str) -> Iterator[Case]:
+def _unasked(trace: Trace, capability: str) -> Iterator[Case]:
     if isinstance(part(trace.client_capabilities, capability), dict) or not trace.exchanges("initialize"):
         return
     yield from (None for prompt in trace.exchanges("session/prompt") if prompt.answer is not None)
+    kinds = [kind for kind, gate in UPDATES_BY_CHOICE.items() if gate == capability]
     for update in trace.updates(None, *kinds):
         yield Finding(f"{update.kind} was sent to a client without {capability}", (update.entry,))
 
@@ -191,12 +185,6 @@ def _validity(entry: Entry, trace: Trace) -> Case:
         if method is None or method.direction == "agent":
             return Finding(f"clients have no method {entry.method!r:.100}", (entry,))
     wrong = [problem for problem in problems(entry, trace) if not problem.is_stray_key]
-    if [problem.path for problem in wrong] == ["result"] and _is_null_for_nothing(entry, trace):
+    if [problem.path for problem in wrong] == ["result"] and is_null_for_nothing(entry, trace):
         return Finding("a result is null where the schema has an object", (entry,), is_note=True)
     return fault_unless(not wrong, "; ".join(map(str, wrong)), entry)
-
-
-def _is_null_for_nothing(answer: Entry, trace: Trace) -> bool:
-    """Whether null stands for an empty object. The protocol's own pages do so, and many agents with them."""
-    methods = [exchange.method for exchange in trace.exchanges() if exchange.answer is answer]
-    return answer.message["result"] is None and any(method in EMPTY_RESULTS for method in methods)

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.inspect.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from coupler.inspect.conformance.assertion import MUST, Case, Finding, fault_unless, rule
 from coupler.inspect.conformance.client.survival import begin, finish, survives
 from coupler.inspect.conformance.reading import part
 from coupler.inspect.conformance.scenario import scenario
-from coupler.inspect.scripted_agent import METHOD_NOT_FOUND, ScriptedAgent
+from coupler.inspect.scripted_agent import ScriptedAgent
 from coupler.inspect.trace import Trace
 
-INVALID_PARAMS = -32602
 UNKNOWN_MODE = "hologram"
 PREFETCHED = "_coupler/prefetched"
 """The agent's note that somebody fetched a link before the user had consented."""

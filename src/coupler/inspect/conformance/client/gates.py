@@ -58,6 +58,18 @@ async def nothing_advertised(agent: ScriptedAgent) -> None:
 
 
 @scenario(
+    "directories-advertised",
+    "The agent takes additional directories.",
+    "C06",
+    needs_connection=True,
+)
+async def directories_advertised(agent: ScriptedAgent) -> None:
+    agent.introduction["agentCapabilities"] = {"sessionCapabilities": {"additionalDirectories": {}}}
+    turn = await begin(agent)
+    await finish(agent, turn)
+
+
+@scenario(
     "malformed-flags",
     "The agent's capabilities have values of wrong types, which count as absent.",
     *("C03", "C12"),

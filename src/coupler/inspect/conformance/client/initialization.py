@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.inspect.codes import AUTH_REQUIRED, INVALID_PARAMS
 from coupler.inspect.conformance.assertion import MUST, SHOULD, Case, Finding, fault_unless, rule
 from coupler.inspect.conformance.client.survival import begin, finish
 from coupler.inspect.conformance.client_candidate import KILLED
@@ -16,7 +17,6 @@ from coupler.inspect.scripted_agent import ScriptedAgent
 from coupler.inspect.trace import Trace
 
 FUTURE_VERSION = 99
-AUTH_REQUIRED = -32000
 
 
 @scenario(
@@ -151,7 +151,7 @@ def _want_login(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def _authenticate(params: dict[str, Any]) -> dict[str, Any]:
-    raise Refusal(-32602, "nobody can log in here in this way")
+    raise Refusal(INVALID_PARAMS, "nobody can log in here in this way")
 
 
 @rule(

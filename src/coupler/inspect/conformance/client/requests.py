@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from coupler.inspect.codes import INVALID_PARAMS, METHOD_NOT_FOUND
 from coupler.inspect.conformance.assertion import MUST, Case, Finding, fault_unless, rule
 from coupler.inspect.conformance.client.survival import begin, finish
+from coupler.inspect.conformance.client.turns import CANCEL
+from coupler.inspect.conformance.client_candidate import KILLED
 from coupler.inspect.conformance.reading import part
 from coupler.inspect.conformance.scenario import scenario
 from coupler.inspect.desk import Refusal
-from coupler.inspect.scripted_agent import METHOD_NOT_FOUND, ScriptedAgent
-from coupler.inspect.trace import Trace, id_key
+from coupler.inspect.scripted_agent import ScriptedAgent
+from coupler.inspect.trace import Exchange, Trace, id_key
 
+PAGING = "pages"
 UNKNOWN_METHODS = ("_coupler/unknown", "coupler_unknown")
 
 PAGES: dict[Any, tuple[str, str | None]] = {
@@ -21,6 +25,9 @@ PAGES: dict[Any, tuple[str, str | None]] = {
     '{"offset": 20}': ("session_c", None),
 }
 """The sessions by the cursor that leads to them, with the next cursor."""
+
+MOST_PAGES = 3 * len(PAGES)
+"""A client may list its sessions more than once. One that asks for more pages than these does not stop."""
 
 
 @scenario(
@@ -40,22 +47,24 @@ async def unknown_requests(agent: ScriptedAgent) -> None:
 
 
 @scenario(
-    "pages",
+    PAGING,
     "Lists its sessions in three pages, with cursors that tempt to be read.",
     "C20",
     needs_connection=True,
 )
 async def pages(agent: ScriptedAgent) -> None:
     agent.introduction["agentCapabilities"] = {"sessionCapabilities": {"list": {}}}
-    agent.services["session/list"] = _page
+    agent.services["session/list"] = lambda params: _page(agent.trace, params)
     turn = await begin(agent)
     await finish(agent, turn)
 
 
-def _page(params: dict[str, Any]) -> dict[str, Any]:
+def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
     cursor = params.get("cursor")
     if cursor is not None and cursor not in PAGES:
-        raise Refusal(-32602, f"there is no cursor {cursor!r}")
+        raise Refusal(INVALID_PARAMS, f"there is no cursor {cursor!r}")
+    if len(trace.exchanges("session/list")) > MOST_PAGES:
+        raise Refusal(INVALID_PARAMS, f"{MOST_PAGES} pages were given of a list that has {len(PAGES)}")
     session, following = PAGES[cursor]
     page: dict[str, Any] = {"sessions": [{"sessionId": session, "cwd": "/"}]}
     return page if following is None else {**page, "nextCursor": following}
@@ -85,13 +94,37 @@ def refuses_unknown_requests(trace: Trace) -> Iterator[Case]:
 
 def _judge_paging(trace: Trace) -> Iterator[Case]:
     given: list[Any] = []
-    for exchange in trace.exchanges("session/list"):
+    unused: list[Any] = []
+    ended: list[Any] = []
+    listed = trace.exchanges("session/list")
+    for exchange in listed:
         cursor = exchange.params.get("cursor")
-        good = cursor is None or cursor in given
-        yield fault_unless(
-            good, f"the cursor {cursor!r} was never given; given were {given}", exchange.request
+        yield _judge_cursor(exchange, given, unused, ended)
+        if cursor in unused:
+            unused.remove(cursor)
+        following = part(exchange.result, "nextCursor")
+        if following is not None:
+            given.append(following)
+            unused.append(following)
+        elif exchange.result is not None:
+            ended.append(cursor)
+    if trace.label == PAGING and len(listed) > MOST_PAGES:
+        message = (
+            f"the list has {len(PAGES)} pages, the last without nextCursor; {len(listed)} were asked for"
         )
-        given.append(part(exchange.result, "nextCursor"))
+        yield Finding(message, (listed[-1].request,))
+
+
+def _judge_cursor(exchange: Exchange, given: list[Any], unused: list[Any], ended: list[Any]) -> Case:
+    """No cursor begins a list, perhaps anew. A used one may show its page again, but not on from the last."""
+    cursor, request = exchange.params.get("cursor"), exchange.request
+    if cursor is None:
+        return None
+    if cursor not in given:
+        return Finding(f"the cursor {cursor!r} was never given; given were {given}", (request,))
+    asks_on = cursor in ended and cursor not in unused
+    message = f"the page of the cursor {cursor!r} had no nextCursor, and the client asked once more"
+    return fault_unless(not asks_on, message, request)
 
 
 @rule(
@@ -103,11 +136,26 @@ def _judge_paging(trace: Trace) -> Iterator[Case]:
     side="client",
 )
 def answers_once(trace: Trace) -> Iterator[Case]:
-    if any(exchange.answer is not None for exchange in trace.exchanges(sender="agent")):
-        yield None
+    for exchange in trace.exchanges(sender="agent"):
+        if exchange.answer is not None:
+            yield None
+        elif _was_waited_for(exchange, trace):
+            yield Finding(f"{exchange.method} was not answered", (exchange.request,))
     for answer in trace.stray_answers:
         # JSON-RPC lets an error without an id say that a line could not be read.
         is_complaint = answer.message.get("id") is None and "error" in answer.message
         if answer.sender == "client" and not is_complaint:
             key = id_key(answer.message.get("id"))
             yield Finding(f"an answer with the id {key}, which no open request has", (answer,))
+
+
+def _was_waited_for(exchange: Exchange, trace: Trace) -> bool:
+    """Whether the client had its time: it was there when the agent gave up, or hung until it was killed.
+
+    Somebody who leaves owes no answer. A permission that is open at a cancel is judged by C07.
+    """
+    if trace.label == CANCEL:
+        return False
+    answers = [prompt.answer for prompt in trace.exchanges("session/prompt") if prompt.answer is not None]
+    gave_up = any(answer.number > exchange.request.number for answer in answers)
+    return gave_up or trace.exit_code == KILLED

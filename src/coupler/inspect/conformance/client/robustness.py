@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 
+from coupler.inspect.codes import INTERNAL_ERROR
 from coupler.inspect.conformance.assertion import ROBUST, Case, fault_unless, rule
 from coupler.inspect.conformance.client.survival import LAST_WORDS, begin, ending, finish, survives
 from coupler.inspect.conformance.client_candidate import KILLED
@@ -110,7 +111,7 @@ async def crash(agent: ScriptedAgent) -> None:
 )
 async def error(agent: ScriptedAgent) -> None:
     turn = await begin(agent)
-    turn.fail(-32603, "coupler-check: the model is overloaded")
+    turn.fail(INTERNAL_ERROR, "coupler-check: the model is overloaded")
 
 
 @rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,13 @@ LIMIT = 100
 
 WRITES = f"import sys; sys.stdout.buffer.write({OUTPUT!r}.encode())"
 SLEEPS = "import time; print('awake', flush=True); time.sleep(60)"
-TELLS = "import os, sys; print(sys.argv[1], os.environ['COUPLER_CHECK'], os.getcwd())"
+TELLS = (
+    "import os, sys; is_there = os.path.samefile(os.curdir, sys.argv[2]); "
+    "print(sys.argv[1], os.environ.get('COUPLER_CHECK'), 'here' if is_there else os.getcwd())"
+)
+TOLD = "an argument set here"
+DIRECTORY = "coupler-check-directory"
+"""Not the one in which the client itself runs, which a command gets without anybody's doing."""
 
 SOON = 2.0
 """Seconds in which a terminal is created, however long its command runs."""
@@ -28,7 +35,7 @@ SOON = 2.0
 @scenario(
     "terminals",
     "Runs commands in terminals: one with much output, one that runs long and is killed.",
-    *("C14", "C15", "X07", "X08"),
+    *("C14", "C15", "X04", "X07", "X08"),
     look="Allow what you are asked, if you are asked.",
 )
 async def terminals(agent: ScriptedAgent) -> None:
@@ -49,13 +56,19 @@ async def _run_to_its_end(agent: ScriptedAgent) -> None:
 
 
 async def _run_in_surroundings(agent: ScriptedAgent) -> None:
-    terminal = await _create(
-        agent, TELLS, "an argument", env=[{"name": "COUPLER_CHECK", "value": "set"}], cwd=str(agent.directory)
-    )
-    if terminal is not None:
-        await agent.call("terminal/wait_for_exit", terminal)
-        await agent.call("terminal/output", terminal)
-        await agent.call("terminal/release", terminal)
+    directory = agent.directory / DIRECTORY
+    with contextlib.suppress(OSError):
+        directory.mkdir()
+    try:
+        cwd, env = str(directory), [{"name": "COUPLER_CHECK", "value": "set"}]
+        terminal = await _create(agent, TELLS, "an argument", cwd, env=env, cwd=cwd)
+        if terminal is not None:
+            await agent.call("terminal/wait_for_exit", terminal)
+            await agent.call("terminal/output", terminal)
+            await agent.call("terminal/release", terminal)
+    finally:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 async def _kill_and_release(agent: ScriptedAgent) -> None:
@@ -153,8 +166,8 @@ def runs_as_asked(trace: Trace) -> Iterator[Case]:
         yield fault_unless(good, f"terminal/wait_for_exit was {_described(wait)}", wait.request)
     for output in _about(trace, TELLS, "terminal/output"):
         told = str(part(output.result, "output")).strip()
-        good = told.startswith("an argument set ")
-        yield fault_unless(good, f"the command saw: {told!r:.200}", output.request)
+        message = f"of argument, environment and directory the command told {told!r:.200} instead of {TOLD!r}"
+        yield fault_unless(told == TOLD, message, output.request)
 
 
 @rule(

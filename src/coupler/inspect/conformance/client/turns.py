@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coupler.inspect.codes import CANCELLED
 from coupler.inspect.conformance.assertion import MUST, SHOULD, Case, fault_unless, rule
 from coupler.inspect.conformance.client.initialization import permission
-from coupler.inspect.conformance.client.survival import begin
+from coupler.inspect.conformance.client.survival import begin, ending
+from coupler.inspect.conformance.client_candidate import KILLED
 from coupler.inspect.conformance.reading import objects, part
 from coupler.inspect.conformance.scenario import scenario
 from coupler.inspect.line_pipe import ScriptError
@@ -70,7 +72,7 @@ def cancels_permissions(trace: Trace) -> Iterator[Case]:
             outcome = part(exchange.result, "outcome.outcome")
             answer = "not answered" if exchange.answer is None else f"answered with {outcome or 'an error'!r}"
             yield fault_unless(
-                outcome == "cancelled" or part(exchange.error, "code") == -32800,
+                outcome == "cancelled" or part(exchange.error, "code") == CANCELLED,
                 f"a permission that was pending when the turn was cancelled was {answer}",
                 exchange.request,
                 cancel,
@@ -80,7 +82,7 @@ def cancels_permissions(trace: Trace) -> Iterator[Case]:
 @rule(
     "C08",
     SHOULD,
-    "after a cancel the client takes updates until the prompt is answered",
+    "after a cancel the client takes updates until the prompt is answered, and does not hang",
     "prompt-turn#cancellation",
     absent="the client did not cancel, not even when it got Ctrl-C; try it by hand: `coupler check --client`",
     side="client",
@@ -93,6 +95,7 @@ def waits_after_a_cancel(trace: Trace) -> Iterator[Case]:
             if prompt.request.number < cancel.number:
                 message = "the client left before its cancelled prompt was answered"
                 yield fault_unless(prompt.answer is not None, message, cancel)
+        yield fault_unless(trace.exit_code != KILLED, f"after its cancel {ending(trace)}", cancel)
 
 
 @rule(
