@@ -9,8 +9,9 @@ import pytest
 
 from coupler.agent import memory as module
 from coupler.agent.memory import Memory, Record
+from coupler.agent.serve_options import ServeOptions
 
-OPTIONS = {"name": None, "title": None, "version": None}
+OPTIONS = ServeOptions()
 INTRODUCTION = '{"protocolVersion":1}'
 
 
@@ -57,7 +58,7 @@ def test_no_draft_is_left(memory, coupler_home):
     [
         lambda: Memory("app.py:other", OPTIONS),
         lambda: Memory("elsewhere/app.py:agent", OPTIONS),
-        lambda: Memory("app.py:agent", {**OPTIONS, "name": "x"}),
+        lambda: Memory("app.py:agent", OPTIONS._replace(name="x")),
     ],
 )
 def test_another_target_is_another_record(memory, other):

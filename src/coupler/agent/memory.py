@@ -11,9 +11,13 @@ import hashlib
 import json
 import os
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from coupler.__about__ import __version__
+from coupler.home import cache_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # What differs from one terminal or editor window to the next and says nothing about an agent.
 _PASSING_VARIABLES = frozenset(
@@ -90,7 +94,7 @@ class Memory:
     A target that is served by a script depends on all that the script has imported, and on its arguments.
     """
 
-    def __init__(self, words: str, options: dict[str, str | None], *, in_script: bool = False) -> None:
+    def __init__(self, words: str, options: Sequence[str | None], *, in_script: bool = False) -> None:
         directory = _directory()
         # Named before the target is imported: its code may change the path and the environment.
         name = f"{_key(words, options, sys.argv if in_script else [])}.json"
@@ -148,7 +152,7 @@ def is_installed(path: str) -> bool:
     return "site-packages" in path or "dist-packages" in path
 
 
-def _key(words: str, options: dict[str, str | None], arguments: list[str]) -> str:
+def _key(words: str, options: Sequence[str | None], arguments: list[str]) -> str:
     """A hash of everything that the introduction may depend on, but for the files' contents."""
     circumstances = [
         __version__,
@@ -157,7 +161,7 @@ def _key(words: str, options: dict[str, str | None], arguments: list[str]) -> st
         sys.path,
         [_changed_at(directory) for directory in sys.path if is_installed(directory)],
         os.path.abspath(words) if ".py" in words else [words, os.getcwd()],
-        sorted(options.items()),
+        [*options],
         arguments,
         sorted(item for item in os.environ.items() if not _is_passing(item[0])),
     ]
@@ -170,16 +174,8 @@ def _is_passing(variable: str) -> bool:
 
 def _directory() -> str | None:
     """Where records are kept; nowhere for a user without a home."""
-    home = os.environ.get("COUPLER_HOME")
-    if home:
-        return os.path.join(home, "cache", "introductions")
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or os.path.expanduser("~")
-    elif sys.platform == "darwin":
-        base = os.path.expanduser("~/Library/Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "coupler", "introductions") if not base.startswith("~") else None
+    cache = cache_directory()
+    return os.path.join(cache, "introductions") if cache is not None else None
 
 
 def _keep_newest(directory: str) -> None:

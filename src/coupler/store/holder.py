@@ -1,0 +1,145 @@
+"""Who holds a session: a process is alive as long as it keeps a lock on a file of its own.
+
+The kernel drops the lock when the process dies, however it dies. It is a POSIX record lock because that
+is not inherited by children, which may live longer. It has a trap: closing any descriptor of the file drops
+it, so a process never opens its own file again, and has one holder for each database.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from coupler.store.database import IN_MEMORY, make_private_directory
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+_holders: dict[tuple[int, str], Holder] = {}
+_registry = threading.Lock()
+
+
+class Holder:
+    """This process, as others see it who want the same session."""
+
+    def __init__(self, path: str) -> None:
+        self.id = f"{os.getpid()}-{os.urandom(6).hex()}"
+        self._path = path
+        self._directory = f"{path}.holders"
+        self._users = 0
+        self._descriptor: int | None = None
+        if path != IN_MEMORY:
+            self._descriptor = self._lock_own_file()
+
+    @classmethod
+    def of(cls, path: str) -> Holder:
+        """The holder of this process for a database; every user releases it once."""
+        if path == IN_MEMORY:
+            return cls(path)
+        path = os.path.realpath(path)
+        with _registry:
+            # A forked child is another process, with its parent's registry.
+            holder = _holders.get((os.getpid(), path))
+            if holder is None:
+                holder = _holders[os.getpid(), path] = cls(path)
+                holder._remove_dead()
+            holder._users += 1
+            return holder
+
+    def release(self) -> None:
+        """One user less; with the last, all that this process holds is free."""
+        if self._descriptor is None or os.getpid() != pid_of(self.id):
+            return  # what a forked child has is a copy of its parent's
+        with _registry:
+            self._users -= 1
+            if self._users > 0:
+                return
+            _holders.pop((os.getpid(), self._path), None)
+            # First the name, so that nobody finds a file which is free but not gone.
+            _remove(os.path.join(self._directory, self.id))
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def is_alive(self, id: str) -> bool:
+        """Whether the process with this holder's id still runs; what a dead one left is removed."""
+        if id == self.id:
+            return True
+        if self._path == IN_MEMORY or not _is_id(id):
+            return False
+        file = os.path.join(self._directory, id)
+        try:
+            descriptor = os.open(file, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            return True
+        try:
+            is_alive = not _try_lock(descriptor, shared=True)
+        finally:
+            os.close(descriptor)
+        if not is_alive:
+            _remove(file)
+        return is_alive
+
+    def _lock_own_file(self) -> int:
+        make_private_directory(self._directory)
+        # Under another name until it is locked, or it would look like a dead one's.
+        draft = os.path.join(self._directory, f".{self.id}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        descriptor = os.open(draft, flags, 0o600)
+        try:
+            os.chmod(draft, 0o600)  # the umask may have taken too much
+            if not _try_lock(descriptor, shared=False):
+                raise OSError(f"the file {draft} cannot be locked")
+            os.rename(draft, os.path.join(self._directory, self.id))
+        except BaseException:
+            os.close(descriptor)
+            _remove(draft)
+            raise
+        return descriptor
+
+    def _remove_dead(self) -> None:
+        for name in os.listdir(self._directory):
+            self.is_alive(name)
+
+
+def pid_of(id: str) -> int:
+    """The process that a holder's id belongs to."""
+    return int(id.partition("-")[0])
+
+
+def _is_id(name: str) -> bool:
+    pid, dash, nonce = name.partition("-")
+    return pid.isdecimal() and bool(dash) and nonce.isalnum()
+
+
+def _remove(file: str) -> None:
+    try:
+        os.remove(file)
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        return  # on Windows somebody looks at it just now; the next one removes it
+
+
+if sys.platform == "win32":
+
+    def _try_lock(descriptor: int, *, shared: bool) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+
+    def _try_lock(descriptor: int, *, shared: bool) -> bool:
+        """Lock the file; those who only look share it, so that they do not take each other for the owner."""
+        try:
+            fcntl.lockf(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True

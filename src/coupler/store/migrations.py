@@ -1,0 +1,99 @@
+"""The shape of the database, and how older files get it.
+
+A later version appends one function to `MIGRATIONS`; those before it are never changed again, because
+files that they made are out there.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from coupler.store.errors import not_ours, written_by_newer
+
+APPLICATION_ID = 0x4350_4C52
+"""Says in the file's header that it is Coupler's ("CPLR")."""
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    for statement in (
+        # AUTOINCREMENT: the number of a deleted session, whose entries may still be there, never comes back.
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE sessions (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            agent TEXT NOT NULL,
+            cwd TEXT NOT NULL,
+            roots TEXT NOT NULL,
+            title TEXT,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL,
+            turns INTEGER NOT NULL,
+            settings TEXT NOT NULL,
+            usage TEXT,
+            made_by TEXT NOT NULL,
+            holder TEXT,
+            deleted INTEGER NOT NULL DEFAULT 0
+        )""",
+        """CREATE INDEX sessions_of_agent ON sessions (agent, updated_at DESC, number DESC)
+            WHERE deleted = 0""",
+        """CREATE INDEX sessions_of_directory ON sessions (agent, cwd, updated_at DESC, number DESC)
+            WHERE deleted = 0""",
+        "CREATE INDEX sessions_of_all ON sessions (updated_at DESC, number DESC) WHERE deleted = 0",
+        "CREATE INDEX sessions_deleted ON sessions (number) WHERE deleted = 1",
+        # Apart from the sessions, because a change of their date would write a large state again.
+        "CREATE TABLE states (session INTEGER PRIMARY KEY, state BLOB NOT NULL)",
+        """CREATE TABLE entries (
+            session INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            turn INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            key TEXT NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (session, seq)
+        ) WITHOUT ROWID""",
+    ):
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta VALUES ('cursor key', ?)", [os.urandom(32)])
+
+
+MIGRATIONS: Sequence[Migration] = (_create_tables,)
+
+
+def check_version(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the file is up to date; raises if it is not Coupler's, or newer than this program."""
+    is_new, application, version = _look_at(connection)
+    if application != APPLICATION_ID and not (is_new and application == version == 0):
+        raise not_ours(path)
+    if version > len(MIGRATIONS):
+        raise written_by_newer(path)
+    return version == len(MIGRATIONS)
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the file up to date, inside a transaction that the caller has begun.
+
+    Looks again: another process may have done it while this one waited.
+    """
+    if check_version(connection, path):
+        return
+    _, _, version = _look_at(connection)
+    for migration in MIGRATIONS[version:]:
+        migration(connection)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _look_at(connection: sqlite3.Connection) -> tuple[bool, int, int]:
+    """Whether the file has no tables, whose it is, and its version.
+
+    In this order: what another process creates in between then looks complete, never half made.
+    """
+    is_new = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return is_new, application, version

@@ -1,0 +1,260 @@
+"""The sessions that are kept: made, found, listed, held, copied and deleted.
+
+Plain blocking functions on a given connection, each to be called inside a transaction if it writes: `Store`
+decides on which thread.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coupler.store.cursor import Position, Query, Seal
+from coupler.store.errors import HeldError
+from coupler.store.holder import Holder, pid_of
+
+PURGE_SLICE = 1000
+"""Entries that are removed in one transaction, so that other writers wait for milliseconds only."""
+
+END_OF_TURN = "stop"
+"""The kind of the entry with which a turn ends: the one kind that this layer knows."""
+
+_COLUMNS = "id, agent, cwd, roots, title, created_at, updated_at, turns, settings, usage"
+
+
+class SessionRecord(msgspec.Struct, frozen=True):
+    """What is kept of a session, besides its entries. Times are milliseconds since 1970."""
+
+    id: str
+    agent: str
+    cwd: str
+    roots: tuple[str, ...] = ()
+    title: str | None = None
+    created_at: int = 0
+    updated_at: int = 0
+    turns: int = 0
+    settings: str = "{}"
+    usage: str | None = None
+    state: bytes | None = None
+
+
+class Page(NamedTuple):
+    """A part of a list: records without their states, and where it goes on."""
+
+    records: tuple[SessionRecord, ...]
+    next_cursor: str | None
+
+
+class Sessions:
+    """The sessions of one database, as one process sees them."""
+
+    def __init__(self, seal: Seal, holder: Holder) -> None:
+        self._seal = seal
+        self._holder = holder
+
+    def create(self, connection: sqlite3.Connection, record: SessionRecord) -> SessionRecord:
+        """Keep a new session, held by this process; dates that are 0 become now."""
+        now = int(time.time() * 1000)
+        record = msgspec.structs.replace(
+            record, created_at=record.created_at or now, updated_at=record.updated_at or now
+        )
+        try:
+            number = connection.execute(
+                f"INSERT INTO sessions ({_COLUMNS}, made_by, holder) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+                [*_as_row(record), self._holder.id, self._holder.id],
+            ).lastrowid
+        except sqlite3.IntegrityError:
+            raise ValueError(f"there is a session {record.id!r} already: make a new id") from None
+        write_state(connection, number, record.state)
+        return record
+
+    def find(self, connection: sqlite3.Connection, id: str) -> SessionRecord | None:
+        """The session with this id, unless it was deleted."""
+        row = connection.execute(
+            f"SELECT {_COLUMNS}, state FROM sessions LEFT JOIN states ON session = number"
+            " WHERE id = ? AND deleted = 0",
+            [id],
+        ).fetchone()
+        return _as_record(row) if row is not None else None
+
+    def page(self, connection: sqlite3.Connection, query: Query, cursor: str | None, limit: int) -> Page:
+        """The next sessions, the newest first.
+
+        One that never had a turn is listed only for the process that made it: an editor that opens a session
+        and leaves it makes no clutter.
+        """
+        condition, values = self._condition(query)
+        if cursor is not None:
+            condition += " AND (updated_at, number) < (?, ?)"
+            values += self._seal.position(cursor, query)
+        rows = connection.execute(
+            f"SELECT {_COLUMNS}, NULL, number FROM sessions WHERE {condition}"
+            " ORDER BY updated_at DESC, number DESC LIMIT ?",
+            [*values, limit + 1],
+        ).fetchall()
+        records = tuple(_as_record(row[:-1]) for row in rows[:limit])
+        if len(rows) <= limit:
+            return Page(records, None)
+        last = Position(records[-1].updated_at, rows[limit - 1][-1])
+        return Page(records, self._seal.cursor(last, query))
+
+    def hold(self, connection: sqlite3.Connection, id: str) -> bool:
+        """Take a session for this process; raises if another one that lives has it.
+
+        False if there is no such session. One that this process holds already stays held.
+        """
+        found = self._number_unless_held(connection, id)
+        if found is None:
+            return False
+        connection.execute("UPDATE sessions SET holder = ? WHERE number = ?", [self._holder.id, found])
+        return True
+
+    def release(self, connection: sqlite3.Connection, id: str) -> None:
+        """Let others take a session that this process holds."""
+        connection.execute(
+            "UPDATE sessions SET holder = NULL WHERE id = ? AND holder = ?", [id, self._holder.id]
+        )
+
+    def held_by(self, connection: sqlite3.Connection, id: str) -> int | None:
+        """The other process that has a session open, if one that lives has."""
+        try:
+            self._number_unless_held(connection, id)
+        except HeldError as error:
+            return error.pid
+        return None
+
+    def delete(self, connection: sqlite3.Connection, id: str, agent: str | None) -> bool:
+        """Mark a session as deleted: nobody finds it any more, and a purge removes it.
+
+        False if there is none, or it is another agent's.
+        """
+        found = self._number_unless_held(connection, id, agent)
+        if found is None:
+            return False
+        connection.execute("UPDATE sessions SET deleted = 1, holder = NULL WHERE number = ?", [found])
+        return True
+
+    def copy(
+        self, connection: sqlite3.Connection, source_id: str, new: SessionRecord
+    ) -> SessionRecord | None:
+        """Make a new session that goes on from the last whole turn of another; None if that is missing."""
+        source = self.find(connection, source_id)
+        if source is None:
+            return None
+        number = number_of(connection, source_id)
+        seq, turn = connection.execute(
+            "SELECT seq, turn FROM entries WHERE session = ? AND kind = ? ORDER BY seq DESC LIMIT 1",
+            [number, END_OF_TURN],
+        ).fetchone() or (0, 0)
+        record = self.create(
+            connection,
+            msgspec.structs.replace(
+                new,
+                title=new.title if new.title is not None else source.title,
+                turns=turn,
+                settings=source.settings,
+                usage=source.usage,
+                state=source.state,
+            ),
+        )
+        connection.execute(
+            "INSERT INTO entries SELECT ?, seq, turn, at, kind, key, body FROM entries"
+            " WHERE session = ? AND seq <= ?",
+            [number_of(connection, new.id), number, seq],
+        )
+        return record
+
+    def _condition(self, query: Query) -> tuple[str, list[Any]]:
+        condition, values = "deleted = 0", list[Any]()
+        if query.agent is not None:
+            condition += " AND agent = ?"
+            values.append(query.agent)
+        if query.cwd is not None:
+            condition += " AND cwd = ?"
+            values.append(query.cwd)
+        if not query.include_empty:
+            condition += " AND (turns > 0 OR made_by = ?)"
+            values.append(self._holder.id)
+        return condition, values
+
+    def _number_unless_held(
+        self, connection: sqlite3.Connection, id: str, agent: str | None = None
+    ) -> int | None:
+        row = connection.execute(
+            "SELECT number, holder FROM sessions WHERE id = ? AND deleted = 0 AND agent = coalesce(?, agent)",
+            [id, agent],
+        ).fetchone()
+        if row is None:
+            return None
+        number, holder = row
+        if holder is not None and holder != self._holder.id and self._holder.is_alive(holder):
+            raise HeldError(id, pid_of(holder))
+        return int(number)
+
+
+def number_of(connection: sqlite3.Connection, id: str) -> int | None:
+    """The number under which a session's entries are kept."""
+    row = connection.execute("SELECT number FROM sessions WHERE id = ? AND deleted = 0", [id]).fetchone()
+    return int(row[0]) if row is not None else None
+
+
+def write_state(connection: sqlite3.Connection, number: int | None, state: bytes | None) -> None:
+    """Keep what an agent wants to remember of a session."""
+    if state is None:
+        connection.execute("DELETE FROM states WHERE session = ?", [number])
+    else:
+        connection.execute("INSERT OR REPLACE INTO states VALUES (?, ?)", [number, state])
+
+
+def has_deleted(connection: sqlite3.Connection) -> bool:
+    """Whether something is left to purge."""
+    return connection.execute("SELECT 1 FROM sessions WHERE deleted = 1 LIMIT 1").fetchone() is not None
+
+
+def purge_slice(connection: sqlite3.Connection) -> bool:
+    """Remove some entries of a deleted session, at last the session itself; False if there was none."""
+    row = connection.execute("SELECT number FROM sessions WHERE deleted = 1 LIMIT 1").fetchone()
+    if row is None:
+        return False
+    removed = connection.execute(
+        "DELETE FROM entries WHERE session = ? AND seq IN"
+        " (SELECT seq FROM entries WHERE session = ? ORDER BY seq LIMIT ?)",
+        [row[0], row[0], PURGE_SLICE],
+    ).rowcount
+    if removed < PURGE_SLICE:
+        write_state(connection, row[0], None)
+        connection.execute("DELETE FROM sessions WHERE number = ?", row)
+    return True
+
+
+def _as_row(record: SessionRecord) -> list[Any]:
+    return [
+        record.id,
+        record.agent,
+        record.cwd,
+        json.dumps(record.roots),
+        record.title,
+        record.created_at,
+        record.updated_at,
+        record.turns,
+        record.settings,
+        record.usage,
+    ]
+
+
+def _as_record(row: tuple[Any, ...]) -> SessionRecord:
+    columns = list(row)
+    columns[3] = _roots(row[3])
+    return SessionRecord(*columns)
+
+
+def _roots(text: str) -> tuple[str, ...]:
+    """The directories of a row; none if it is broken, so that one row does not cost the list of all."""
+    try:
+        return tuple(json.loads(text))
+    except (ValueError, TypeError):
+        return ()

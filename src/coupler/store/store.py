@@ -1,0 +1,229 @@
+"""The store as agents and commands use it: sessions, and what happened in them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from concurrent.futures import Future
+from weakref import WeakValueDictionary
+
+from coupler.home import NoHomeError, store_file
+from coupler.store.cursor import Query, Seal
+from coupler.store.database import Database, Synchronous
+from coupler.store.errors import StoreError, unusable
+from coupler.store.holder import Holder
+from coupler.store.journal import Entry, Journal, read_end, read_entries, read_keys
+from coupler.store.scribe import Scribe
+from coupler.store.sessions import Page, SessionRecord, Sessions, has_deleted, purge_slice
+
+PAGE_SIZE = 50
+ENTRIES_AT_ONCE = 500
+
+
+class Store:
+    """One database of sessions, for the event loop; `blocking` is the same for commands."""
+
+    def __init__(self, database: Database, holder: Holder) -> None:
+        seal = Seal(database.wait_to_read(_cursor_key))
+        self.blocking = BlockingStore(database, Sessions(seal, holder))
+        self._database = database
+        self._holder = holder
+        self._sessions = Sessions(seal, holder)
+        self._scribe = Scribe(database)
+        # A journal lives as long as its session, or as something of it is unwritten.
+        self._journals: WeakValueDictionary[str, Journal] = WeakValueDictionary()
+
+    @classmethod
+    def open(cls, path: str | None = None, synchronous: Synchronous = "normal") -> Store:
+        """Open or make the database, by default the user's; ":memory:" lasts as long as this object."""
+        try:
+            database = Database(store_file() if path is None else path, synchronous)
+        except NoHomeError as error:
+            raise StoreError("unusable", str(error)) from None
+        try:
+            holder = Holder.of(database.path)
+        except OSError as error:
+            database.close()
+            raise unusable(f"{database.path}.holders", error.strerror or str(error)) from error
+        try:
+            store = cls(database, holder)
+            if database.wait_to_read(has_deleted):
+                store._purge()
+        except BaseException:
+            database.close()
+            holder.release()
+            raise
+        return store
+
+    @property
+    def path(self) -> str:
+        """The database's file."""
+        return self._database.path
+
+    def close(self, patience: float = 1.0) -> None:
+        """Write what is left and let go of everything that this process holds."""
+        deadline = time.monotonic() + patience
+        self._scribe.close(patience)
+        self._database.close(max(0.1, deadline - time.monotonic()))
+        self._holder.release()
+
+    async def create(self, record: SessionRecord) -> SessionRecord:
+        """Keep a new session, held by this process; dates that are 0 become now."""
+        return await self._database.attempt(lambda connection: self._sessions.create(connection, record))
+
+    async def find(self, id: str) -> SessionRecord | None:
+        """The session with this id, with its state, unless it was deleted."""
+        return await self._database.attempt_to_read(lambda connection: self._sessions.find(connection, id))
+
+    async def page(
+        self,
+        agent: str | None,
+        *,
+        cwd: str | None = None,
+        cursor: str | None = None,
+        limit: int = PAGE_SIZE,
+        include_empty: bool = False,
+    ) -> Page:
+        """The next sessions, the newest first, without their states."""
+        query = Query(agent, cwd, include_empty)
+        return await self._database.attempt_to_read(
+            lambda connection: self._sessions.page(connection, query, cursor, limit)
+        )
+
+    async def hold(self, id: str) -> bool:
+        """Take a session for this process; raises HeldError if another one that lives has it."""
+        return await self._database.attempt(lambda connection: self._sessions.hold(connection, id))
+
+    async def release(self, id: str) -> None:
+        """Let others take the session, after everything of it is written."""
+        await self._flush_if_pending(id)
+        await self._database.attempt(lambda connection: self._sessions.release(connection, id))
+
+    async def delete(self, id: str, agent: str | None = None) -> bool:
+        """Delete a session, at once for all who look for it; its entries are removed by and by."""
+        is_deleted = await self._database.attempt(
+            lambda connection: self._sessions.delete(connection, id, agent)
+        )
+        if is_deleted:
+            journal = self._journals.pop(id, None)
+            if journal is not None:
+                self._scribe.forget(journal)
+        self._purge()
+        return is_deleted
+
+    async def copy(self, source_id: str, new: SessionRecord) -> SessionRecord | None:
+        """Make a new session that goes on from the last whole turn of another; None if that is missing."""
+        await self._flush_if_pending(source_id)
+        # Never on the event loop: a session may have many megabytes.
+        return await asyncio.wrap_future(
+            self._database.submit(lambda connection: self._sessions.copy(connection, source_id, new))
+        )
+
+    async def journal(self, id: str) -> Journal:
+        """The journal of a session, which goes on after its last entry; the same one while it is used."""
+        end = await self._database.attempt_to_read(lambda connection: read_end(connection, id))
+        journal = self._journals.get(id)
+        if journal is not None:
+            return journal
+        if end is None:
+            raise LookupError(f"there is no session {id!r}")
+        journal = self._journals[id] = Journal(*end, self._scribe)
+        return journal
+
+    async def entries(self, id: str, after: int = 0, limit: int = ENTRIES_AT_ONCE) -> list[Entry]:
+        """What happened in a session after an entry, also just now."""
+        await self._flush_if_pending(id)
+        return await self._database.attempt_to_read(
+            lambda connection: read_entries(connection, id, after, limit)
+        )
+
+    async def keys(self, id: str, kind: str) -> set[str]:
+        """The keys of a session's entries of one kind."""
+        return await self._database.attempt_to_read(lambda connection: read_keys(connection, id, kind))
+
+    async def flush(self) -> None:
+        """Make everything so far durable."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._scribe.flush(lambda error: _resolve(future, error))
+        await future
+
+    @property
+    def has_room(self) -> bool:
+        """Whether journals can take more without falling behind what is written."""
+        return self._scribe.has_room
+
+    async def wait_for_room(self) -> None:
+        """Wait while too much is unwritten; a failure ends the wait, because it is told to who flushes."""
+        while not self._scribe.has_room:
+            with contextlib.suppress(StoreError):
+                await self.flush()
+
+    async def _flush_if_pending(self, id: str) -> None:
+        journal = self._journals.get(id)
+        if journal is not None and (journal.is_pending or self._scribe.is_writing):
+            await self.flush()
+
+    def _purge(self) -> None:
+        """Remove deleted sessions slice by slice; what the end cuts off goes on at a later start."""
+        self._database.submit(purge_slice, chore=True).add_done_callback(self._purge_further)
+
+    def _purge_further(self, future: Future[bool]) -> None:
+        if not future.cancelled() and future.exception() is None and future.result():
+            self._purge()
+
+
+class BlockingStore:
+    """The store for commands, which wait for what they ask."""
+
+    def __init__(self, database: Database, sessions: Sessions) -> None:
+        self._database = database
+        self._sessions = sessions
+
+    def find(self, id: str) -> SessionRecord | None:
+        """The session with this id, with its state, unless it was deleted."""
+        return self._database.wait_to_read(lambda connection: self._sessions.find(connection, id))
+
+    def page(
+        self,
+        agent: str | None = None,
+        *,
+        cwd: str | None = None,
+        cursor: str | None = None,
+        limit: int = PAGE_SIZE,
+        include_empty: bool = False,
+    ) -> Page:
+        """The next sessions, the newest first, without their states."""
+        query = Query(agent, cwd, include_empty)
+        return self._database.wait_to_read(
+            lambda connection: self._sessions.page(connection, query, cursor, limit)
+        )
+
+    def entries(self, id: str, after: int = 0, limit: int = ENTRIES_AT_ONCE) -> list[Entry]:
+        """What happened in a session after an entry."""
+        return self._database.wait_to_read(lambda connection: read_entries(connection, id, after, limit))
+
+    def held_by(self, id: str) -> int | None:
+        """The other process that has a session open, if one that lives has."""
+        return self._database.wait_to_read(lambda connection: self._sessions.held_by(connection, id))
+
+    def delete(self, id: str, agent: str | None = None) -> bool:
+        """Delete a session and all its entries."""
+        is_deleted = self._database.wait(lambda connection: self._sessions.delete(connection, id, agent))
+        while self._database.wait(purge_slice):
+            pass
+        return is_deleted
+
+
+def _cursor_key(connection: sqlite3.Connection) -> bytes:
+    return bytes(connection.execute("SELECT value FROM meta WHERE key = 'cursor key'").fetchone()[0])
+
+
+def _resolve(future: asyncio.Future[None], error: StoreError | None) -> None:
+    if future.done():
+        return  # nobody waits any more
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

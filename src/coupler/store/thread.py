@@ -1,0 +1,118 @@
+"""The store's thread: does patiently, one after the other, what cannot be done at once on the event loop."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+log = logging.getLogger("coupler.store")
+
+
+class _Job(NamedTuple):
+    work: Work[Any]
+    future: Future[Any]
+    is_chore: bool
+
+
+class StoreThread:
+    """One daemon thread with a connection of its own, started by the first job.
+
+    Chores (checkpoints, purges) wait until nothing else does, and are left undone at the end.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._changed = threading.Condition()
+        self._jobs: deque[_Job] = deque()
+        self._chores: deque[_Job] = deque()
+        self._unfinished = 0
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a job waits or runs; chores do not count, because nothing depends on their order."""
+        return self._unfinished > 0
+
+    def submit(self, work: Work[T], *, chore: bool = False) -> Future[T]:
+        """Do this after everything that was submitted before."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._is_closed:
+                if not chore:
+                    raise RuntimeError("the store is closed")
+                future.cancel()
+                return future
+            if chore:
+                self._chores.append(_Job(work, future, True))
+            else:
+                self._jobs.append(_Job(work, future, False))
+                self._unfinished += 1
+            self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="coupler-store", daemon=True)
+                self._thread.start()
+        return future
+
+    def close(self, patience: float) -> None:
+        """Finish the jobs, for so many seconds; a thread that is stuck ends with the process."""
+        with self._changed:
+            self._is_closed = True
+            chores = list(self._chores)
+            self._chores.clear()
+            self._changed.notify()
+        for chore in chores:
+            chore.future.cancel()
+        if self._thread is not None:
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                log.warning("the database is still busy: what was not yet written is lost")
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            self._do(job)
+            # A job may hold megabytes, and the next one may be long in coming.
+            del job
+        if self._connection is not None:
+            self._connection.close()
+
+    def _do(self, job: _Job) -> None:
+        if not job.future.set_running_or_notify_cancel():
+            self._finish(job)
+            return
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            result = job.work(self._connection)
+        except BaseException as error:
+            self._finish(job)
+            job.future.set_exception(error)
+        else:
+            self._finish(job)
+            job.future.set_result(result)
+
+    def _next(self) -> _Job | None:
+        with self._changed:
+            while True:
+                if self._jobs:
+                    return self._jobs.popleft()
+                if self._is_closed:
+                    return None
+                if self._chores:
+                    return self._chores.popleft()
+                self._changed.wait()
+
+    def _finish(self, job: _Job) -> None:
+        """Count it as done before anybody hears of it: who hears may write at once again."""
+        if not job.is_chore:
+            with self._changed:
+                self._unfinished -= 1
