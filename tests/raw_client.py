@@ -42,6 +42,7 @@ class RawClient:
             cwd=cwd,
             pass_fds=pass_fds,
         )
+        self._has_drafts = any(word.startswith("--drafts") for word in command)
         self.stderr = b""
         self.lines: list[bytes] = []
         self._frames: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
@@ -160,7 +161,7 @@ class RawClient:
         except queue.Empty:
             raise AssertionError(f"no frame within {PATIENCE} s; stderr: {self.stderr.decode()}") from None
         assert frame is not None, f"the agent closed its output; stderr: {self.stderr.decode()}"
-        check_frame(frame, sent_by="agent", method_of=self._methods)
+        check_frame(frame, sent_by="agent", method_of=self._methods, unstable=self._has_drafts)
         return frame
 
     def _read_stdout(self) -> None:

@@ -9,9 +9,14 @@ from coupler.__about__ import __version__
 if TYPE_CHECKING:
     from coupler.agent.agent import Agent
     from coupler.agent.blocking import BlockingTurn
+    from coupler.agent.command import Command
     from coupler.agent.errors import AuthRequiredError, EditorError
+    from coupler.agent.mode import Mode
+    from coupler.agent.option import Choice, Group, Select, Toggle
     from coupler.agent.serving import serve, serve_async
     from coupler.agent.session import Session
+    from coupler.agent.settings import SettingError
+    from coupler.agent.terminal import Finished
     from coupler.agent.turn import Turn, TurnEndedError
     from coupler.client.errors import AgentError
     from coupler.client.policy import PermissionRequest, Policy
@@ -25,13 +30,21 @@ __all__ = [
     "AgentError",
     "AuthRequiredError",
     "BlockingTurn",
+    "Choice",
+    "Command",
     "EditorError",
     "Environment",
+    "Finished",
+    "Group",
+    "Mode",
     "PermissionRequest",
     "Policy",
     "Reply",
     "RpcError",
+    "Select",
     "Session",
+    "SettingError",
+    "Toggle",
     "Turn",
     "TurnEndedError",
     "__version__",
@@ -45,13 +58,21 @@ _HOMES = {
     "AgentError": "coupler.client.errors",
     "AuthRequiredError": "coupler.agent.errors",
     "BlockingTurn": "coupler.agent.blocking",
+    "Choice": "coupler.agent.option",
+    "Command": "coupler.agent.command",
     "EditorError": "coupler.agent.errors",
     "Environment": "coupler.process.environment",
+    "Finished": "coupler.agent.terminal",
+    "Group": "coupler.agent.option",
+    "Mode": "coupler.agent.mode",
     "PermissionRequest": "coupler.client.policy",
     "Policy": "coupler.client.policy",
     "Reply": "coupler.client.reply",
     "RpcError": "coupler.wire.errors",
+    "Select": "coupler.agent.option",
     "Session": "coupler.agent.session",
+    "SettingError": "coupler.agent.settings",
+    "Toggle": "coupler.agent.option",
     "Turn": "coupler.agent.turn",
     "TurnEndedError": "coupler.agent.turn",
     "connect": "coupler.coupling",

@@ -77,7 +77,9 @@ class LocalLink:
         except (TypeError, ValueError) as error:
             raise AgentError("spawn", str(error)) from None
         ours, theirs = MemoryTransport.pair()
-        self._serving = asyncio.get_running_loop().create_task(serve_async(self._target, transport=theirs))
+        self._serving = asyncio.get_running_loop().create_task(
+            serve_async(self._target, transport=theirs, store=False)
+        )
         return ours
 
     async def wait(self) -> None:

@@ -62,7 +62,7 @@ class Desk:
     def leave(self) -> None:
         """The client's end of input; turns are cancelled as `serve` does."""
         self.tape.receiver.input_ended(None)
-        for session in self.connection._sessions.values():
+        for session in self.connection._sessions:
             session.cancel(1.0)
 
     async def answer(self, id: int, *, permissions: list[str] | None = None) -> Frame:

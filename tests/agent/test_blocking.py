@@ -2,13 +2,34 @@
 
 import asyncio
 
+import psutil
 import pytest
 
-from agent.steps import asks, begin, cancel, end_of, error_of, final_call, still_serves, text_of
-from coupler.agent.blocking import BlockingCall, BlockingPlan, BlockingTurn, _Loop
+from agent.steps import (
+    asks,
+    begin,
+    cancel,
+    end_of,
+    error_of,
+    final_call,
+    still_serves,
+    text_of,
+    tool_updates,
+    update_of,
+)
+from coupler.agent.asides import Compacting
+from coupler.agent.blocking import (
+    BlockingCall,
+    BlockingCompacting,
+    BlockingPlan,
+    BlockingTerminal,
+    BlockingTurn,
+)
 from coupler.agent.call import Call
 from coupler.agent.plan import Plan
+from coupler.agent.terminal import Terminal
 from coupler.agent.turn import Turn
+from coupler.agent.worker_loop import WorkerLoop
 from raw_client import texts
 
 
@@ -121,7 +142,7 @@ def test_a_function_that_cancels_itself_is_no_cancelled_turn(converse):
 
 def test_a_thread_that_outlives_the_loop_gets_the_cancel():
     loop = asyncio.new_event_loop()
-    ours = _Loop(loop)
+    ours = WorkerLoop(loop)
     loop.close()
 
     async def report(): ...
@@ -198,11 +219,73 @@ def test_it_can_ask_the_client_for_a_file(converse):
     assert texts(end_of(client, request)[0]) == "unsaved"
 
 
+def test_it_runs_commands_which_show_in_the_innermost_open_call_of_their_thread(converse):
+    client, session = converse("""
+        def agent(turn):
+            with turn.tool("Outer", id="outer"):
+                with turn.tool("Inner", id="inner"):
+                    turn.terminal.run("echo", "inside")
+                turn.terminal.run("echo", "outside")
+            finished = turn.terminal.run("cat", input="alone", env={"A": "b"}, timeout=20)
+            turn.say(f"{finished.exit_code} {finished.output}")
+    """)
+
+    updates, _ = client.prompt(session)
+
+    shown = {update["toolCallId"]: text_of(update) for update in tool_updates(updates) if text_of(update)}
+    assert [shown.pop("inner"), shown.pop("outer"), *shown.values()] == ["inside\n", "outside\n", "alone"]
+    assert texts(updates) == "0 alone"
+
+
+def test_it_tells_what_stands_beside_the_conversation(converse):
+    client, session = converse("""
+        def agent(turn):
+            turn.usage(10, 100, cost=0.5)
+            turn.notice("Low on disk", "Free some.", severity="warning")
+            with turn.compaction() as compaction:
+                compaction.summarize("It was long.")
+            turn.say(f"{turn.command}")
+    """)
+
+    updates, answer = client.prompt(session)
+
+    assert [update["used"] for update in updates if update["sessionUpdate"] == "usage_update"] == [10]
+    said = texts(updates)
+    assert "Warning: Low on disk" in said
+    assert "It was long." in said
+    assert said.endswith("None")
+    assert answer["result"] == {"stopReason": "end_turn"}
+
+
+def test_a_cancel_ends_the_command_that_a_thread_waits_for(converse):
+    client, session = converse("""
+        def agent(turn):
+            turn.terminal.run("/bin/sh", "-c", "echo started; exec sleep 60")
+    """)
+    request = client.prompt_request(session, "")
+    client.send(request)
+    client.read_until(lambda frame: text_of(update_of(frame)) == "started\n")
+
+    client.send(cancel(session))
+
+    updates, answer = end_of(client, request)
+    assert updates[-1]["status"] == "failed"
+    assert answer["result"] == {"stopReason": "cancelled"}
+    assert psutil.Process(client.process.pid).children() == []
+
+
 @pytest.mark.parametrize(
-    ("plain", "blocking"), [(Turn, BlockingTurn), (Plan, BlockingPlan), (Call, BlockingCall)]
+    ("plain", "blocking"),
+    [
+        (Turn, BlockingTurn),
+        (Plan, BlockingPlan),
+        (Call, BlockingCall),
+        (Terminal, BlockingTerminal),
+        (Compacting, BlockingCompacting),
+    ],
 )
 def test_everything_that_a_coroutine_can_do_a_plain_function_can_do(plain, blocking):
-    inner = {"report", "check_alive", "begin_new_message", "end", "open"}
+    inner = {"report", "check_alive", "begin_new_message", "end", "open", "is_alive", "say_apart"}
     offered = {name for name in vars(plain) if not name.startswith("_")} - inner
     assert offered - {"start"} <= set(vars(blocking))
 

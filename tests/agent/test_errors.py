@@ -42,11 +42,11 @@ CASES = {
     # name: (method, params, code, reason, further data)
     "unknown method": ("session/dance", {}, -32601, "method_not_found", {"method": "session/dance"}),
     "unadvertised method": (
-        "session/load",
+        "session/fork",
         {"sessionId": "x", "cwd": "/", "mcpServers": []},
         -32601,
         "method_not_found",
-        {"method": "session/load"},
+        {"method": "session/fork"},
     ),
     "authenticate without methods": (
         "authenticate",

@@ -52,7 +52,14 @@ def test_the_whole_answer_is_computed_from_the_agent(start):
     assert result["agentInfo"] == {"name": "agent", "title": "agent", "version": "0.0.0"}
     capabilities = result["agentCapabilities"]
     assert capabilities["promptCapabilities"] == {"image": False, "audio": False, "embeddedContext": True}
-    assert not capabilities.get("loadSession")
+    assert capabilities["loadSession"] is True
+    assert {*capabilities["sessionCapabilities"]} == {
+        "additionalDirectories",
+        "close",
+        "delete",
+        "list",
+        "resume",
+    }
     assert not result.get("authMethods")
 
 

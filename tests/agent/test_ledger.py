@@ -1,7 +1,9 @@
 """The ledger: an id is announced once, only announced ids are updated, and nothing stays open."""
 
 import asyncio
+import time
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +11,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import UNSET
 
 from agent.desk import Desk
-from coupler.agent.ledger import Ledger, text_content
-from wire.stage import run
+from coupler.agent.ledger import PACE, Ledger, text_content
+from coupler.events import ToolOutput, ToolUpdate
+from wire.stage import run, until
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ class TestLedger:
         ledger.announce("One", id="1")
         ledger.announce("Two", id="2")
         ledger.announce("Three", id="3")
-        ledger.update("3", content=(text_content("half"),))
+        ledger.append("3", text_content("half"))
         ledger.settle("2", "completed")
         sent.clear()
 
@@ -94,6 +97,167 @@ class TestLedger:
         ledger.settle_all("failed", "cancelled", cancelled=True)
         assert sent[-1].meta == {"coupler": {"outcome": "cancelled"}}
 
+    def test_ids_of_earlier_turns_are_taken(self, ledger):
+        ledger.know({"old"})
+        with pytest.raises(ValueError, match="'old' was announced before"):
+            ledger.announce("Read", id="old")
+        assert ledger.open_calls == ()
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda ledger: ledger.update("a", content=(text_content("x"),)),
+            lambda ledger: ledger.announce("Read", content=(text_content("x"),)),
+        ],
+    )
+    def test_content_is_appended_never_replaced(self, ledger, sent, change):
+        ledger.announce("Read", id="a")
+        before = [*sent]
+        with pytest.raises(TypeError, match="`append`"):
+            change(ledger)
+        assert sent == before
+
+
+@pytest.fixture
+def recorded():
+    return []
+
+
+class TestOutput:
+    @pytest.fixture
+    def ledger(self, sent, recorded):
+        ledger = Ledger(sent.append, recorded.append)
+        ledger.announce("Run", id="a")
+        sent.clear()
+        recorded.clear()
+        return ledger
+
+    def test_the_first_piece_is_shown_at_once(self, ledger, sent):
+        ledger.append("a", text_content("one"), starts=True)
+        assert [(update.status, update.content) for update in sent] == [
+            ("in_progress", (text_content("one"),))
+        ]
+
+    def test_what_follows_is_shown_together_a_moment_later(self, ledger, sent):
+        async def scenario():
+            for piece in ("one ", "two ", "three"):
+                ledger.append("a", text_content(piece))
+            assert shown_texts(sent) == ["one "]
+            start = asyncio.get_running_loop().time()
+            await until(lambda: len(sent) == 2)
+            assert asyncio.get_running_loop().time() - start > PACE / 2
+
+        run(scenario())
+        assert shown_texts(sent) == ["one ", "one two three"]
+
+    def test_a_call_that_starts_later_says_so_at_once(self, ledger, sent):
+        async def scenario():
+            ledger.append("a", text_content("one"))
+            ledger.append("a", text_content("two"), starts=True)
+            assert sent[-1].status == "in_progress"
+            assert sent[-1].content is UNSET
+            ledger.settle("a", "completed")
+
+        run(scenario())
+
+    def test_what_was_not_shown_yet_is_shown_at_the_end_and_nothing_after_it(self, ledger, sent):
+        async def scenario():
+            ledger.append("a", text_content("one "))
+            ledger.append("a", text_content("two"))
+            ledger.settle("a", "completed")
+            await asyncio.sleep(2 * PACE)
+
+        run(scenario())
+        assert shown_texts(sent) == ["one ", "one two"]
+        assert sent[-1].status == "completed"
+
+    def test_a_settled_call_leaves_no_timer(self, ledger):
+        async def scenario():
+            loop = asyncio.get_running_loop()
+            ledger.append("a", text_content("one "))
+            ledger.append("a", text_content("two"))
+            ledger.settle_all("failed", "over")
+            return [timer for timer in loop._scheduled if not timer.cancelled() and "_show" in repr(timer)]
+
+        assert run(scenario()) == []
+
+    def test_what_was_shown_is_not_said_again_at_the_end(self, ledger, sent):
+        ledger.append("a", text_content("one"))
+        ledger.settle("a", "completed")
+        assert sent[-1].content is UNSET
+
+    def test_the_reason_of_a_failure_is_an_item_of_its_own(self, ledger, sent, recorded):
+        ledger.append("a", text_content("one"))
+        ledger.settle("a", "failed", "because")
+        assert sent[-1].content == (text_content("one"), text_content("because"))
+        assert recorded == [
+            ToolOutput("a", text_content("one")),
+            ToolOutput("a", text_content("because"), apart=True),
+            ToolUpdate(id="a", status="failed"),
+        ]
+
+    def test_every_change_is_recorded_once_and_no_content_is(self, ledger, recorded):
+        async def scenario():
+            ledger.append("a", text_content("one"), starts=True)
+            for _ in range(3):
+                ledger.append("a", text_content("more"))
+            ledger.update("a", title="Ran")
+            ledger.settle("a", "completed")
+            ledger.append("a", text_content("late"))
+
+        run(scenario())
+        assert recorded == [
+            ToolUpdate(id="a", status="in_progress"),
+            ToolOutput("a", text_content("one")),
+            *[ToolOutput("a", text_content("more"))] * 3,
+            ToolUpdate(id="a", title="Ran"),
+            ToolUpdate(id="a", status="completed"),
+        ]
+
+    def test_what_an_open_call_shows_can_be_asked_for(self, ledger):
+        async def scenario():
+            ledger.append("a", text_content("one "))
+            ledger.append("a", text_content("two"))
+            assert ledger.content("a") == (text_content("one two"),)
+            ledger.settle("a", "completed")
+            assert ledger.content("a") == ()
+
+        run(scenario())
+
+    def test_only_announced_calls_show_something(self, ledger):
+        with pytest.raises(ValueError, match="'b' was never announced"):
+            ledger.append("b", text_content("x"))
+
+    def test_a_hundred_thousand_characters_one_by_one_are_cheap(self, ledger, sent, recorded):
+        async def scenario():
+            piece = text_content("x")
+            start = time.process_time()
+            for number in range(100_000):
+                ledger.append("a", piece)
+                if number % 1000 == 0:
+                    await asyncio.sleep(0)
+            ledger.settle("a", "completed")
+            return time.process_time() - start
+
+        assert run(scenario()) < 1
+        assert len(recorded) == 100_001
+        assert "67.2 KB left out" in shown_texts(sent)[-1]
+
+    @pytest.mark.parametrize(("count", "piece"), [(1000, 280), (2560, 4096), (100_000, 1)])
+    def test_however_often_it_could_be_shown_what_is_sent_is_in_proportion(
+        self, ledger, sent, count, piece, monkeypatch
+    ):
+        monkeypatch.setattr("coupler.agent.ledger.PACE", 0.0)
+        for number in range(count):
+            ledger.append("a", text_content(f"{number}".ljust(piece)[: piece - 1] + "\n"))
+        ledger.settle("a", "completed")
+        assert sum(len(msgspec.json.encode(update)) for update in sent) <= 2 * count * piece + 512 * 1024
+
+
+def shown_texts(sent):
+    """The only text that each of the updates shows."""
+    return [update.content[0].content.text for update in sent if update.content is not UNSET]
+
 
 class LedgerMachine(RuleBasedStateMachine):
     """Any order of operations keeps what clients rely on."""
@@ -103,7 +267,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.sent = []
+        # Calls wait for their moment in a loop.
+        self.loop = asyncio.new_event_loop()
+        asyncio.events._set_running_loop(self.loop)
         self.ledger = Ledger(self.sent.append)
+
+    def teardown(self):
+        asyncio.events._set_running_loop(None)
+        self.loop.close()
 
     @rule(target=calls, id=st.none() | st.sampled_from("abc"))
     def announce(self, id):
@@ -119,6 +290,10 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(id=calls, status=st.sampled_from(["completed", "failed"]))
     def settle(self, id, status):
         self.ledger.settle(id, status)
+
+    @rule(id=calls, starts=st.booleans())
+    def append(self, id, starts):
+        self.ledger.append(id, text_content("x"), starts=starts)
 
     @rule(id=consumes(calls))
     def forget(self, id):

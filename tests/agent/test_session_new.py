@@ -89,13 +89,6 @@ def test_mcp_servers_that_are_no_list_are_refused(client, servers):
     assert answer["error"]["data"]["path"] == "mcpServers"
 
 
-def test_more_directories_are_refused_because_they_were_not_offered(client):
-    answer = client.call("session/new", {"cwd": "/", "mcpServers": [], "additionalDirectories": ["/tmp"]})
-
-    assert error_of(answer) == (-32602, "invalid_params")
-    assert answer["error"]["data"]["path"] == "additionalDirectories"
-
-
 @pytest.mark.parametrize("directories", [None, []])
 def test_no_more_directories_are_no_problem(client, directories):
     params = {"cwd": "/", "mcpServers": [], "additionalDirectories": directories}

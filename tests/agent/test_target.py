@@ -11,6 +11,7 @@ from coupler.agent import target as module
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
 from coupler.agent.blocking import BlockingTurn
 from coupler.agent.blueprint import Blueprint, as_agent
+from coupler.agent.serve_options import NO_OPTIONS
 from coupler.agent.turn import Turn
 from raw_client import COUPLER, RawClient, texts
 
@@ -284,7 +285,7 @@ class TestWords:
 
     def test_a_directory_is_not_a_file(self, tmp_path):
         with pytest.raises(module.TargetError, match="there is no file"):
-            module.load(f"{tmp_path}/", {})
+            module.load(f"{tmp_path}/", NO_OPTIONS)
 
 
 class TestTurnFunctions:
@@ -368,6 +369,6 @@ class TestTurnFunctions:
         monkeypatch.setattr(sys, "modules", {**sys.modules})
         path = app("async def agent(turn): ...", "solitary_module.py")
 
-        module.load(str(path), {"name": None, "title": None, "version": None})
+        module.load(str(path), NO_OPTIONS)
 
         assert Path(sys.path[0]) == path.parent

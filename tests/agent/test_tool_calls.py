@@ -4,7 +4,18 @@ import json
 
 import pytest
 
-from agent.steps import OBEDIENT, begin, cancel, end_of, error_of, final_call, text_of, tool_updates
+from agent.steps import (
+    OBEDIENT,
+    asks,
+    begin,
+    cancel,
+    end_of,
+    error_of,
+    final_call,
+    text_of,
+    tool_updates,
+    update_of,
+)
 from raw_client import texts
 
 
@@ -199,7 +210,7 @@ def test_an_id_is_used_once_in_a_session_and_again_in_another(converse):
     updates, answer = client.prompt(session)
     elsewhere, _ = client.prompt(client.new_session())
 
-    assert updates == []
+    assert tool_updates(updates) == []
     assert "'toolu_1' was announced before" in answer["error"]["message"]
     assert final_call(elsewhere)["toolCallId"] == "toolu_1"
 
@@ -247,7 +258,7 @@ def test_a_call_outside_of_its_block_is_an_error(share, method):
 
     updates, answer = client.prompt(session, f"await turn.tool('Work').{method}")
 
-    assert updates == []
+    assert tool_updates(updates) == []
     assert error_of(answer) == (-32603, "agent_failed")
 
 
@@ -302,6 +313,95 @@ def test_outputs_add_up_and_the_title_changes(converse):
 
     assert [part["content"]["type"] for part in call["content"]] == ["text", "image"]
     assert (call["title"], call["rawInput"]) == ("Worked", {"late": True})
+
+
+def test_texts_in_a_row_are_one(converse):
+    client, session = converse("""
+        async def agent(turn):
+            async with turn.tool("Work") as call:
+                for piece in ("one ", "two ", "three"):
+                    await call.output(piece)
+    """)
+
+    updates, _ = client.prompt(session)
+
+    assert final_call(updates)["content"] == [
+        {"type": "content", "content": {"type": "text", "text": "one two three"}}
+    ]
+
+
+FLOOD = """
+    async def agent(turn):
+        count, size = map(int, turn.text.split())
+        async with turn.tool("Work") as call:
+            for number in range(count):
+                await call.output(f"line {number} ".ljust(size - 1, ".") + "\\n")
+                if number == 0:
+                    await turn.say("started")
+"""
+
+
+@pytest.mark.parametrize(("count", "size"), [(1000, 280), (2560, 4096), (50_000, 10)])
+def test_what_is_sent_of_long_output_is_in_proportion_to_it(converse, count, size):
+    client, session = converse(FLOOD)
+
+    updates, _ = client.prompt(session, f"{count} {size}")
+
+    assert sum(map(len, client.lines)) <= 2 * count * size + 512 * 1024
+    text = text_of(final_call(updates))
+    assert text.startswith("line 0 .")
+    assert text.splitlines()[-1].startswith(f"line {count - 1} ")
+    assert " left out …\n" in text
+    assert len(text.encode()) < 33 * 1024
+
+
+def test_the_first_line_of_long_output_is_visible_at_once(converse):
+    client, session = converse(FLOOD)
+
+    updates, _ = client.prompt(session, "1000 280")
+
+    first = next(index for index, update in enumerate(updates) if text_of(update))
+    said = next(index for index, update in enumerate(updates) if "messageId" in update)
+    assert first < said
+    assert text_of(updates[first]).startswith("line 0 ")
+
+
+def test_output_is_shown_while_the_call_goes_on(converse):
+    client, session = converse("""
+        import asyncio
+        async def agent(turn):
+            async with turn.tool("Work") as call:
+                await call.output("one ")
+                await call.output("two")
+                await asyncio.Event().wait()
+    """)
+    request = client.prompt_request(session, "")
+
+    client.send(request)
+
+    client.read_until(lambda frame: text_of(update_of(frame)) == "one two")
+    client.send(cancel(session))
+    updates, _ = end_of(client, request)
+    assert text_of(updates[-1]) == "one two\ncancelled"
+
+
+def test_a_question_shows_what_the_call_shows(converse):
+    client, session = converse("""
+        async def agent(turn):
+            async with turn.tool("Work") as call:
+                await call.output("one ")
+                await call.output("two" + "." * 1_000_000)
+                await call.permitted()
+    """)
+    request = client.prompt_request(session, "")
+    client.send(request)
+
+    *_, question = client.read_until(asks("session/request_permission"))
+
+    assert text_of(question["params"]["toolCall"]).startswith("one two...")
+    assert len(text_of(question["params"]["toolCall"])) < 33 * 1024
+    client.send({"id": question["id"], "result": {"outcome": {"outcome": "cancelled"}}})
+    client.answer_to(request)
 
 
 def test_a_report_after_the_calls_end_is_dropped(converse):

@@ -25,11 +25,26 @@ def test_one_endless_line_keeps_its_end() -> None:
     assert ring.text() == "efgh"
 
 
-def test_a_character_that_was_cut_is_replaced() -> None:
+def test_a_character_that_was_cut_is_dropped() -> None:
     ring = Ring(3)
     ring.append("aé!".encode())
     ring.append(b"!")
-    assert ring.text() == "\ufffd!!"
+    assert ring.text() == "!!"
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    ring = Ring(3)
+    ring.append(b"a\x80b\xff")
+    assert ring.text() == "b\ufffd"
+
+
+def test_it_tells_whether_the_beginning_was_dropped() -> None:
+    ring = Ring(4)
+    ring.append(b"abcd")
+    assert not ring.is_cut
+    ring.append(b"e")
+    assert ring.is_cut
+    assert ring.text() == "bcde"
 
 
 def test_a_limit_of_nothing_keeps_nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -11,6 +11,10 @@ from coupler.schema.v1 import StopReason
 
 if TYPE_CHECKING:
     from coupler.agent.blocking import BlockingTurn
+    from coupler.agent.command import Command
+    from coupler.agent.mode import Mode
+    from coupler.agent.option import Option
+    from coupler.agent.session import Session
     from coupler.agent.turn import Turn
 
 ALWAYS_ACCEPTED = frozenset({"text", "resource_link"})
@@ -29,12 +33,31 @@ class Agent:
     accepts: Collection[str] = ("resource",)
     """What prompts may hold besides text and links: "image", "audio", "resource" (embedded files)."""
 
+    modes: Sequence[Mode] = ()
+    """Ways to work that the user can switch between; a session begins in the first."""
+    options: Sequence[Option] = ()
+    """What the user can choose, such as the model."""
+    commands: Sequence[Command] = ()
+    """Slash commands; `turn.command` says which one a prompt is."""
+
     async def prompt(self, turn: Turn) -> StopReason | None:
         """Answer one prompt. Returning None ends the turn normally.
 
         A cancel arrives as `asyncio.CancelledError`. A plain `def` works too, in a thread of its own.
         """
         raise NotImplementedError(f"{type(self).__name__} has no `prompt` method")
+
+    async def opened(self, session: Session) -> None:
+        """A session begins, or goes on after a restart: `session.state` is what was saved of it."""
+
+    async def closed(self, session: Session) -> None:
+        """A session is left; it may be opened again later."""
+
+    async def mode_changed(self, session: Session) -> None:
+        """The user chose another mode: `session.mode`. An exception refuses it."""
+
+    async def option_changed(self, session: Session, option: str) -> None:
+        """The user chose another value: `session.options[option]`. An exception refuses it."""
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Run `prompt`, whichever way it is written."""

@@ -7,20 +7,25 @@ behind gets `CancelledError` from the next thing it reports.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
+import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from coupler.schema.v1 import ContentBlock, PlanEntry, PlanEntryPriority, StopReason, ToolKind
+from coupler.agent.call import Call, step_into, step_out_of
+from coupler.agent.terminal import OUTPUT_LIMIT, Finished, Terminal
+from coupler.agent.worker_loop import WorkerLoop
+from coupler.schema.v1 import ContentBlock, McpServer, PlanEntry, PlanEntryPriority, StopReason, ToolKind
 
 if TYPE_CHECKING:
-    from coupler.agent.call import Call
+    from coupler.agent.asides import Compacting
+    from coupler.agent.command import Command, Invocation
     from coupler.agent.editor import Editor
+    from coupler.agent.mode import Mode
+    from coupler.agent.option import Option
     from coupler.agent.plan import Plan
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
@@ -35,7 +40,7 @@ async def call_in_thread(
     function: Callable[[BlockingTurn], StopReason | None], turn: Turn
 ) -> StopReason | None:
     """Run the function in a thread of its own; cancelling the wait leaves the thread behind."""
-    loop = _Loop(asyncio.get_running_loop())
+    loop = WorkerLoop(asyncio.get_running_loop())
     finished: asyncio.Future[StopReason | None] = asyncio.get_running_loop().create_future()
 
     def run() -> None:
@@ -67,54 +72,10 @@ def _settle(finished: asyncio.Future[Any], result: Any, error: BaseException | N
         finished.set_exception(error)
 
 
-class _Loop:
-    """The connection's loop as a thread sees it, with everything that the thread waits for."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._awaited: set[asyncio.Task[Any]] = set()
-
-    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        # Once the loop is closed nobody is left to be told.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback, *arguments)
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self.call_soon(self._loop.call_later, seconds, callback)
-
-    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run the work on the loop; blocks until it is done."""
-        tracked = self._tracked(work)
-        try:
-            future = asyncio.run_coroutine_threadsafe(tracked, self._loop)
-        except RuntimeError:
-            tracked.close()
-            work.close()
-            raise asyncio.CancelledError("the connection has ended") from None
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise asyncio.CancelledError("the turn was cancelled") from None
-
-    async def stop_waiting(self) -> None:
-        """Cancel what the thread still waits for: an open dialog must not outlive its turn."""
-        while self._awaited:
-            for task in self._awaited:
-                task.cancel()
-            await asyncio.wait(self._awaited)
-
-    async def _tracked(self, work: Coroutine[Any, Any, T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        self._awaited.add(task)
-        task.add_done_callback(self._awaited.discard)
-        return await work
-
-
 class _OnLoop:
     """Runs coroutines on the connection's loop and waits for them."""
 
-    def __init__(self, loop: _Loop) -> None:
+    def __init__(self, loop: WorkerLoop) -> None:
         self._loop = loop
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -124,13 +85,13 @@ class _OnLoop:
 class BlockingTurn(_OnLoop):
     """`Turn` for a plain function; every method waits until it is done."""
 
-    def __init__(self, turn: Turn, loop: _Loop) -> None:
+    def __init__(self, turn: Turn, loop: WorkerLoop) -> None:
         super().__init__(loop)
         self._turn = turn
 
     @property
-    def session(self) -> Session:
-        return self._turn.session
+    def session(self) -> BlockingSession:
+        return BlockingSession(self._turn.session, self._loop)
 
     @property
     def editor(self) -> Editor:
@@ -144,11 +105,28 @@ class BlockingTurn(_OnLoop):
     def text(self) -> str:
         return self._turn.text
 
+    @property
+    def command(self) -> Invocation | None:
+        return self._turn.command
+
+    @property
+    def terminal(self) -> BlockingTerminal:
+        return BlockingTerminal(self._turn.terminal, self._loop)
+
     def say(self, content: str | ContentBlock) -> None:
         self._wait(self._turn.say(content))
 
     def think(self, text: str) -> None:
         self._wait(self._turn.think(text))
+
+    def usage(self, used: int, size: int, *, cost: float | None = None, currency: str = "USD") -> None:
+        self._wait(self._turn.usage(used, size, cost=cost, currency=currency))
+
+    def notice(self, title: str, description: str | None = None, *, severity: str = "info") -> None:
+        self._wait(self._turn.notice(title, description, severity=severity))
+
+    def compaction(self) -> BlockingCompacting:
+        return BlockingCompacting(self._turn.compaction(), self._loop)
 
     def call_editor(self, request: Any, *, deadline: float | UnsetType | None = UNSET) -> Any:
         return self._wait(self._turn.call_editor(request, deadline=deadline))
@@ -171,10 +149,83 @@ class BlockingTurn(_OnLoop):
         return BlockingCall(call, self._loop)
 
 
+class BlockingSession(_OnLoop):
+    """`Session` for a plain function."""
+
+    def __init__(self, session: Session, loop: WorkerLoop) -> None:
+        super().__init__(loop)
+        self._session = session
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    @property
+    def cwd(self) -> str:
+        return self._session.cwd
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        return self._session.roots
+
+    @property
+    def env(self) -> dict[str, str]:
+        return self._session.env
+
+    @property
+    def mcp_servers(self) -> tuple[McpServer, ...]:
+        return self._session.mcp_servers
+
+    @property
+    def editor(self) -> Editor:
+        return self._session.editor
+
+    @property
+    def title(self) -> str | None:
+        return self._session.title
+
+    @property
+    def mode(self) -> str | None:
+        return self._session.mode
+
+    @property
+    def options(self) -> Mapping[str, str | bool]:
+        return self._session.options
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        return self._session.commands
+
+    @property
+    def state(self) -> Any:
+        return self._session.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._session.state = state
+
+    def set_mode(self, id: str) -> None:
+        self._wait(self._session.set_mode(id))
+
+    def set_option(self, id: str, value: str | bool) -> None:
+        self._wait(self._session.set_option(id, value))
+
+    def set_title(self, title: str | None) -> None:
+        self._wait(self._session.set_title(title))
+
+    def set_commands(self, commands: Sequence[Command]) -> None:
+        self._wait(self._session.set_commands(commands))
+
+    def declare(
+        self, *, modes: Sequence[Mode] | None = None, options: Sequence[Option] | None = None
+    ) -> None:
+        self._wait(self._session.declare(modes=modes, options=options))
+
+
 class BlockingPlan(_OnLoop):
     """`Plan` for a plain function."""
 
-    def __init__(self, plan: Plan, loop: _Loop) -> None:
+    def __init__(self, plan: Plan, loop: WorkerLoop) -> None:
         super().__init__(loop)
         self._plan = plan
 
@@ -203,18 +254,21 @@ class BlockingPlan(_OnLoop):
 class BlockingCall(_OnLoop):
     """`Call` for a plain function: an ordinary context manager."""
 
-    def __init__(self, call: Call, loop: _Loop) -> None:
+    def __init__(self, call: Call, loop: WorkerLoop) -> None:
         super().__init__(loop)
         self._call = call
 
     def __enter__(self) -> Self:
         self._wait(self._call.open())
+        # In this thread's own context, which goes along with everything that it asks the loop to do.
+        step_into(self._call)
         self._loop.call_later(TIME_TO_ASK, self._call.start)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        step_out_of(self._call)
         self._wait(self._call.__aexit__(kind, error, traceback))
 
     @property
@@ -249,3 +303,52 @@ class BlockingCall(_OnLoop):
 
     def permitted(self, *, deadline: float | None = None) -> bool:
         return self._wait(self._call.permitted(deadline=deadline))
+
+
+class BlockingCompacting(_OnLoop):
+    """`Compacting` for a plain function: an ordinary context manager."""
+
+    def __init__(self, compacting: Compacting, loop: WorkerLoop) -> None:
+        super().__init__(loop)
+        self._compacting = compacting
+
+    def __enter__(self) -> Self:
+        self._wait(self._compacting.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._wait(self._compacting.__aexit__(kind, error, traceback))
+
+    def summarize(self, text: str) -> None:
+        self._wait(self._compacting.summarize(text))
+
+
+class BlockingTerminal(_OnLoop):
+    """`Terminal` for a plain function."""
+
+    def __init__(self, terminal: Terminal, loop: WorkerLoop) -> None:
+        super().__init__(loop)
+        self._terminal = terminal
+
+    def run(
+        self,
+        program: str | os.PathLike[str],
+        *arguments: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,
+        input: str | bytes | None = None,
+        output_limit: int = OUTPUT_LIMIT,
+    ) -> Finished:
+        work = self._terminal.run(
+            program,
+            *arguments,
+            cwd=cwd,
+            env=env,
+            timeout=timeout,
+            input=input,
+            output_limit=output_limit,
+        )
+        return self._wait(work)

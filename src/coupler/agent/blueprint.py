@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
-from coupler.agent.introduction import distribution_version, introduce
+from coupler.agent.introduction import distribution_version, identity, identity_of, introduce
+from coupler.agent.serve_options import NO_OPTIONS, ServeOptions, store_of
 from coupler.schema.v1 import InitializeResponse
 
 if TYPE_CHECKING:
@@ -23,15 +24,22 @@ class Blueprint:
     """A target that was looked at: served to every session in the way its form asks for."""
 
     def __init__(
-        self, introduction: InitializeResponse, agent_for: Callable[[Session], Awaitable[Agent]]
+        self,
+        introduction: InitializeResponse,
+        agent_for: Callable[[Session], Awaitable[Agent]],
+        *,
+        identity: str,
+        store: str | None,
     ) -> None:
         self.introduction = introduction
         self.agent_for = agent_for
+        self.identity = identity
+        """What this agent's sessions are found by, whatever it is called this time."""
+        self.store = store
+        """The file that keeps its sessions, if one does."""
 
     @classmethod
-    def of(
-        cls, target: Any, *, name: str | None = None, title: str | None = None, version: str | None = None
-    ) -> Blueprint:
+    def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> Blueprint:
         """The blueprint of a turn function, an `Agent` subclass or an `Agent` instance."""
         is_class = isinstance(target, type) and issubclass(target, Agent)
         described: Agent | type[Agent] = target if is_class else as_agent(target)
@@ -39,33 +47,28 @@ class Blueprint:
         async def agent_for(session: Session) -> Agent:
             return described() if isinstance(described, type) else described
 
-        return cls(introduce(described, name=name, title=title, version=version), agent_for)
+        return cls(
+            introduce(described, options),
+            agent_for,
+            identity=identity_of(described),
+            store=store_of(options),
+        )
 
     @classmethod
-    def of_factory(
-        cls,
-        factory: Callable[[Session], Any],
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        version: str | None = None,
-    ) -> Blueprint:
+    def of_factory(cls, factory: Callable[[Session], Any], options: ServeOptions = NO_OPTIONS) -> Blueprint:
         """The blueprint of a function, plain or async, that gets each session and returns its agent."""
         own_name = getattr(factory, "__name__", type(factory).__name__)
         if own_name == "<lambda>":
             own_name = "agent"
-        introduction = introduce(
-            Agent,
-            name=name or own_name,
-            title=title,
-            version=version or distribution_version(factory.__module__ or ""),
-        )
+        module = factory.__module__ or ""
+        version = options.version or distribution_version(module)
+        introduction = introduce(Agent, options._replace(name=options.name or own_name, version=version))
 
         async def agent_for(session: Session) -> Agent:
             made = factory(session)
             return as_agent(await made if inspect.isawaitable(made) else made)
 
-        return cls(introduction, agent_for)
+        return cls(introduction, agent_for, identity=identity(module, own_name), store=store_of(options))
 
 
 def as_agent(target: Any) -> Agent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os.path
+from contextvars import ContextVar
 from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -60,8 +61,8 @@ class Call:
         self._name = plain_text(name, "a tool's name") if name is not None else None
         self._input = json_value(input) if input is not None else UNSET
         self._locations: list[ToolCallLocation] = []
-        self._content: list[ToolCallContent] = []
         self._is_open = False
+        self._outer: Call | None = None
         self._started = False
         self._refused: str | None = None
         if path is not None:
@@ -69,6 +70,7 @@ class Call:
 
     async def __aenter__(self) -> Self:
         await self.open()
+        step_into(self)
         # Code that goes on without asking is running; code that asks next does so before this is called.
         asyncio.get_running_loop().call_soon(self.start)
         return self
@@ -98,6 +100,7 @@ class Call:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        step_out_of(self)
         self._is_open = False
         self._started = True
         if isinstance(error, asyncio.CancelledError):
@@ -112,17 +115,15 @@ class Call:
     async def output(self, content: str | ContentBlock) -> None:
         """Add text, an image or another block to what the call shows."""
         if isinstance(content, str):
-            self._content.append(text_content(plain_text(content, "a tool's output")))
+            await self._show(text_content(plain_text(content, "a tool's output")))
         else:
-            self._content.append(Content(block(content, "a tool's output")))
-        await self._report(content=tuple(self._content))
+            await self._show(Content(block(content, "a tool's output")))
 
     async def diff(self, path: str, old: str | None, new: str) -> None:
         """Add a change of a file; `old` is None for a new one."""
         new = plain_text(new, "a file's new text")
         old = plain_text(old, "a file's old text") if old is not None else None
-        self._content.append(Diff(self._absolute(path), new, old))
-        await self._report(content=tuple(self._content))
+        await self._show(Diff(self._absolute(path), new, old))
 
     async def locate(self, path: str, line: int | None = None) -> None:
         """Add a place in a file that the call works on, which editors can follow."""
@@ -165,6 +166,12 @@ class Call:
         self._refused = "not permitted by the user"
         return False
 
+    async def _show(self, item: ToolCallContent) -> None:
+        self._turn.check_alive()
+        starts, self._started = not self._started, True
+        self._ledger.append(self.id, item, starts=starts)
+        await self._turn.session.wait_for_room()
+
     async def _report(self, **fields: Any) -> None:
         self._turn.check_alive()
         if not self._started:
@@ -174,8 +181,7 @@ class Call:
         await self._turn.session.wait_for_room()
 
     def _fail(self, reason: str, **fields: Any) -> None:
-        content = (*self._content, text_content(reason))
-        self._ledger.settle(self.id, "failed", content=content, **fields)
+        self._ledger.settle(self.id, "failed", reason, **fields)
 
     def _as_asked(self) -> PermissionToolCall:
         return PermissionToolCall(
@@ -184,7 +190,7 @@ class Call:
             status="pending",
             title=self.title,
             name=self._name or UNSET,
-            content=tuple(self._content) or UNSET,
+            content=self._ledger.content(self.id) or UNSET,
             locations=tuple(self._locations) or UNSET,
             raw_input=self._input,
         )
@@ -202,3 +208,30 @@ class Call:
     @property
     def _ledger(self) -> Ledger:
         return self._turn.session.ledger
+
+
+_innermost: ContextVar[Call | None] = ContextVar("innermost_call", default=None)
+
+
+def innermost_call(turn: Turn) -> Call | None:
+    """The open call whose block the running code is in: tasks that it starts are in it too."""
+    return _open_one(_innermost.get(), turn)
+
+
+def step_into(call: Call) -> None:
+    """The running code is in the call's block from now on."""
+    call._outer = innermost_call(call._turn)
+    _innermost.set(call)
+
+
+def step_out_of(call: Call) -> None:
+    """The running code has left the call's block."""
+    if _innermost.get() is call:
+        _innermost.set(call._outer)
+
+
+def _open_one(call: Call | None, turn: Turn) -> Call | None:
+    # Calls end in any order, and a task may outlive the block, or even the turn, that it was started in.
+    while call is not None and not (call._is_open and call._turn is turn):
+        call = call._outer
+    return call

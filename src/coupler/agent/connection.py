@@ -1,12 +1,11 @@
-"""The agent's end of a connection: says hello, opens sessions, and routes everything else to them."""
+"""The agent's end of a connection: says hello, and routes everything else to the sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os.path
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec import UNSET, Raw
 
@@ -15,23 +14,15 @@ from coupler.agent.editor import Editor
 from coupler.agent.errors import (
     ALREADY_INITIALIZED,
     NOT_INITIALIZED,
-    SHUTTING_DOWN,
-    agent_failed,
     invalid_params,
-    unknown_session,
 )
-from coupler.agent.session import Session
+from coupler.agent.session_calls import SessionCalls
+from coupler.agent.sessions import Sessions
+from coupler.schema import unstable
 from coupler.schema.decoding import DecodingError, decode
-from coupler.schema.methods import METHODS
-from coupler.schema.v1 import (
-    CancelNotification,
-    InitializeRequest,
-    InitializeResponse,
-    NewSessionRequest,
-    NewSessionResponse,
-    PromptRequest,
-)
-from coupler.wire.errors import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from coupler.schema.methods import METHODS, offers
+from coupler.schema.v1 import CancelNotification, InitializeRequest, InitializeResponse
+from coupler.wire.errors import METHOD_NOT_FOUND, RpcError
 from coupler.wire.frames import DEFAULT_LIMIT
 from coupler.wire.peer import Peer
 from coupler.wire.request import Request
@@ -62,16 +53,9 @@ class AgentConnection:
         self._peer = Peer(transport, self, frame_limit=frame_limit)
         self._introduction = introduction
         self._already_introduced = already_introduced
-        self._blueprint = blueprint
-        self._editor: Editor | None = None
         self._is_finishing = False
-        self._sessions: dict[str, Session] = {}
-        self._calls: dict[str, Callable[[Request, Any], None]] = {
-            "initialize": self._initialize,
-            "session/new": self._new_session,
-            "session/prompt": self._prompt,
-            "session/cancel": self._cancel_with_answer,
-        }
+        self._sessions = Sessions(self._peer, blueprint)
+        self._calls: SessionCalls | None = None
 
     def open(self) -> None:
         """Begin to serve."""
@@ -79,7 +63,7 @@ class AgentConnection:
 
     def is_busy(self) -> bool:
         """Whether any session has a running turn."""
-        return any(session.is_busy for session in self._sessions.values())
+        return any(session.is_busy for session in self._sessions)
 
     async def finish(self, patience: float) -> None:
         """Cancel the turns, let every request that was read have its answer, and close.
@@ -87,29 +71,29 @@ class AgentConnection:
         What takes longer than `patience` seconds is given up.
         """
         self._is_finishing = True
+        if self._calls is not None:
+            self._calls.is_finishing = True
         self._cancel_turns()
         try:
             async with asyncio.timeout(patience):
                 await self._peer.all_answered()
+                await self._sessions.leave_all()
                 await self._peer.drain()
         except TimeoutError:
             log.warning("the client was not waited for any longer")
         await self._peer.close(grace=0.2)
+        self._sessions.close_store()
 
     def request_received(self, request: Request) -> None:
-        if self._editor is None and request.method != "initialize":
+        if request.method == "initialize":
+            self._initialize(request, self._params_of(request))
+            return
+        if self._calls is None:
             raise RpcError.because(NOT_INITIALIZED, f"call initialize before {request.method}")
-        if self._editor is not None and request.method == "initialize":
-            raise RpcError.because(ALREADY_INITIALIZED, "initialize was called before on this connection")
-        call = self._calls.get(request.method)
-        if call is None:
+        if request.method not in self._calls or not self._is_offered(request.method):
             message = f"this agent has no method {request.method!r}"
             raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
-        try:
-            params = decode(METHODS[request.method].params, request.params, "agent")
-        except DecodingError as error:
-            raise invalid_params(request.method, error) from None
-        call(request, params)
+        self._calls.receive(request, self._params_of(request))
 
     def notification_received(self, method: str, params: Raw) -> None:
         if method != "session/cancel":
@@ -120,9 +104,8 @@ class AgentConnection:
         except DecodingError as error:
             log.warning("a session/cancel was ignored: %s", error)
             return
-        session = self._sessions.get(cancelled.session_id)
-        if session is not None:
-            session.cancel()
+        if self._calls is not None:
+            self._calls.cancel(cancelled.session_id)
 
     def disconnected(self, error: RpcError) -> None:
         log.info("%s", error.message)
@@ -131,66 +114,32 @@ class AgentConnection:
         self.ended.set()
 
     def _cancel_turns(self) -> None:
-        for session in self._sessions.values():
+        for session in self._sessions:
             session.cancel(END_GRACE)
 
+    def _params_of(self, request: Request) -> Any:
+        try:
+            return decode(METHODS[request.method].params, request.params, "agent")
+        except DecodingError as error:
+            raise invalid_params(request.method, error) from None
+
     def _initialize(self, request: Request, client: InitializeRequest) -> None:
+        if self._calls is not None:
+            raise RpcError.because(ALREADY_INITIALIZED, "initialize was called before on this connection")
         info = None if client.client_info is UNSET else client.client_info
-        self._editor = Editor(self._peer, client.client_capabilities, info)
+        editor = Editor(self._peer, client.client_capabilities, info)
+        self._calls = SessionCalls(self._sessions, editor, lambda: self.when_prompted())
         if self._already_introduced:
             request.waive()
         else:
             request.answer(self._introduction)
         self.initialized.set()
 
-    def _new_session(self, request: Request, params: NewSessionRequest) -> None:
-        _check_directories(params)
-        assert self._editor is not None
-        request.run(self._open_session(params, self._editor))
-
-    async def _open_session(self, params: NewSessionRequest, editor: Editor) -> NewSessionResponse:
-        blueprint = await self._blueprint()
-        new_id = f"sess_{os.urandom(16).hex()}"
-        session = Session(new_id, params.cwd, tuple(params.mcp_servers), editor, self._peer)
-        try:
-            session.give_to(await blueprint.agent_for(session))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            log.error("the agent could not be made", exc_info=error)
-            raise agent_failed(error) from None
-        self._sessions[new_id] = session
-        return NewSessionResponse(new_id)
-
-    def _prompt(self, request: Request, params: PromptRequest) -> None:
-        session = self._session(params.session_id)
-        if self._is_finishing:
-            raise RpcError.because(SHUTTING_DOWN, "the agent is ending and takes no more prompts")
-        session.admit(request, tuple(params.prompt))
-        self.when_prompted()
-
-    def _cancel_with_answer(self, request: Request, params: CancelNotification) -> None:
-        """`session/cancel` is a notification; a client that sends it as a request is obeyed as well."""
-        self._session(params.session_id).cancel()
-        request.answer(None)
-
-    def _session(self, id: str) -> Session:
-        session = self._sessions.get(id)
-        if session is None:
-            raise unknown_session(id)
-        return session
-
-
-def _check_directories(params: NewSessionRequest) -> None:
-    if not os.path.isabs(params.cwd):
-        _refuse("cwd", f"cwd: expected an absolute path, got {params.cwd!r}")
-    # Not by pathlib, which raises for a path that is too long or in a forbidden place.
-    if not os.path.isdir(params.cwd):
-        problem = "is not a directory" if os.path.exists(params.cwd) else "does not exist"
-        _refuse("cwd", f"cwd: {params.cwd!r} {problem}")
-    if params.additional_directories is not UNSET and params.additional_directories:
-        _refuse("additionalDirectories", "additionalDirectories: this agent works in one directory only")
-
-
-def _refuse(path: str, message: str) -> NoReturn:
-    raise RpcError.because(INVALID_PARAMS, message, path=path)
+    def _is_offered(self, method: str) -> bool:
+        """Whether the introduction said so: what is not advertised is refused."""
+        gate = METHODS[method].gate
+        if gate is None:
+            return True
+        if isinstance(self._introduction, Raw):
+            self._introduction = decode(unstable.InitializeResponse, self._introduction, "agent")
+        return offers(self._introduction.agent_capabilities, gate)

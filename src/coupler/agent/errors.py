@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from coupler.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
+from coupler.store.errors import CursorError, HeldError, StoreError
 from coupler.wire import errors as wire
 from coupler.wire.errors import Reason, RpcError
 
 NOT_INITIALIZED = Reason("not_initialized", -32600, "Something was called before `initialize`.")
 ALREADY_INITIALIZED = Reason("already_initialized", -32600, "`initialize` was called a second time.")
 SESSION_BUSY = Reason("session_busy", -32600, "The session has a running turn; cancel it or wait.")
+SESSION_HELD = Reason("session_held", -32600, "Another process has the session open; `data.pid` names it.")
 UNKNOWN_SESSION = Reason("unknown_session", -32002, "No such session here; `data.sessionId` names it.")
 AUTH_REQUIRED = Reason("auth_required", -32000, "The agent wants the user to log in first.")
 AGENT_FAILED = Reason("agent_failed", -32603, "The agent's own code raised; the session lives on.")
 TARGET_FAILED = Reason("target_failed", -32603, "The agent could not be loaded; stderr has the traceback.")
 NOT_OFFERED = Reason("not_offered", -32603, "The agent wanted something that the client does not offer.")
+STORE_FAILED = Reason("store_failed", -32603, "The session could not be stored; the message says why.")
 SHUTTING_DOWN = Reason("shutting_down", -32600, "The agent is ending and takes no more work.")
 
 LONGEST_MESSAGE = 8 * 1024
@@ -25,11 +28,13 @@ REASONS = (
     NOT_INITIALIZED,
     ALREADY_INITIALIZED,
     SESSION_BUSY,
+    SESSION_HELD,
     UNKNOWN_SESSION,
     AUTH_REQUIRED,
     AGENT_FAILED,
     TARGET_FAILED,
     NOT_OFFERED,
+    STORE_FAILED,
     SHUTTING_DOWN,
 )
 
@@ -78,6 +83,22 @@ def unknown_session(session_id: str) -> RpcError:
     """The refusal of a call for a session that is not open here."""
     message = f"there is no session {session_id!r}: create one with session/new"
     return RpcError.because(UNKNOWN_SESSION, message, sessionId=session_id)
+
+
+def session_busy(session_id: str) -> RpcError:
+    """The refusal of what cannot be done while a turn runs."""
+    message = "the session has a running turn: wait for its answer or send session/cancel"
+    return RpcError.because(SESSION_BUSY, message, sessionId=session_id)
+
+
+def store_failed(error: StoreError) -> RpcError:
+    """The answer when something could not be kept, or not be found."""
+    match error:
+        case HeldError():
+            return RpcError.because(SESSION_HELD, str(error), pid=error.pid)
+        case CursorError():
+            return RpcError.because(wire.INVALID_PARAMS, str(error), path="cursor")
+    return RpcError.because(STORE_FAILED, str(error), kind=error.kind)
 
 
 def invalid_params(method: str, error: DecodingError) -> RpcError:

@@ -2,45 +2,91 @@
 
 from __future__ import annotations
 
+import os.path
 import sys
 from functools import cache
+from typing import Any
 
 from coupler.agent.agent import Agent, FunctionAgent, accepted_blocks
 from coupler.agent.memory import is_installed
+from coupler.agent.serve_options import FORK, NO_OPTIONS, NO_STORE, ServeOptions
 from coupler.schema.methods import PROTOCOL_VERSION
 from coupler.schema.v1 import (
     AgentCapabilities,
     Implementation,
     InitializeResponse,
     PromptCapabilities,
+    SessionAdditionalDirectoriesCapabilities,
+    SessionCapabilities,
+    SessionCloseCapabilities,
+    SessionDeleteCapabilities,
+    SessionListCapabilities,
+    SessionResumeCapabilities,
 )
 
 UNKNOWN_VERSION = "0.0.0"
 
 
-def introduce(
-    agent: Agent | type[Agent],
-    *,
-    name: str | None = None,
-    title: str | None = None,
-    version: str | None = None,
-) -> InitializeResponse:
-    """What the agent tells a client about itself; arguments win over what the agent says."""
+def introduce(agent: Agent | type[Agent], options: ServeOptions = NO_OPTIONS) -> InitializeResponse:
+    """What the agent tells a client about itself; options win over what the agent says."""
+    name = options.name or agent.name or _own_name(agent)
+    info = Implementation(
+        name=name,
+        title=options.title or agent.title or name,
+        version=options.version or agent.version or distribution_version(_module_of(agent)),
+    )
+    return InitializeResponse(
+        PROTOCOL_VERSION, agent_capabilities=_capabilities(agent, options), agent_info=info
+    )
+
+
+def _capabilities(agent: Agent | type[Agent], options: ServeOptions) -> AgentCapabilities:
     accepts = accepted_blocks(agent)
     prompt = PromptCapabilities(
         image="image" in accepts, audio="audio" in accepts, embedded_context="resource" in accepts
     )
-    name = name or agent.name or _own_name(agent)
-    info = Implementation(
-        name=name,
-        title=title or agent.title or name,
-        version=version or agent.version or distribution_version(_module_of(agent)),
+    keeps = options.store != NO_STORE
+    return AgentCapabilities(
+        load_session=keeps,
+        prompt_capabilities=prompt,
+        session_capabilities=_session_capabilities(keeps=keeps, forks=keeps and options.offers(FORK)),
     )
-    return InitializeResponse(
-        PROTOCOL_VERSION,
-        agent_capabilities=AgentCapabilities(prompt_capabilities=prompt),
-        agent_info=info,
-    )
+
+
+def _session_capabilities(*, keeps: bool, forks: bool) -> SessionCapabilities:
+    always: dict[str, Any] = {
+        "close": SessionCloseCapabilities(),
+        "additional_directories": SessionAdditionalDirectoriesCapabilities(),
+    }
+    if not keeps:
+        return SessionCapabilities(**always)
+    kept: dict[str, Any] = {
+        "list": SessionListCapabilities(),
+        "resume": SessionResumeCapabilities(),
+        "delete": SessionDeleteCapabilities(),
+    }
+    if not forks:
+        return SessionCapabilities(**always, **kept)
+    # Imported on use: hardly anybody asks for drafts.
+    from coupler.schema import unstable
+
+    return unstable.SessionCapabilities(**always, **kept, fork=unstable.SessionForkCapabilities())
+
+
+def identity_of(agent: Agent | type[Agent]) -> str:
+    """What the sessions of this agent are found by."""
+    if isinstance(agent, FunctionAgent):
+        return identity(agent.function.__module__, agent.function.__qualname__)
+    kind = agent if isinstance(agent, type) else type(agent)
+    return identity(kind.__module__, kind.__qualname__)
+
+
+def identity(module: str, name: str) -> str:
+    """A name that is the same under `python app.py` and `coupler serve app.py`, and nobody else's."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not isinstance(file, str) or is_installed(file):
+        return f"{module}:{name}"
+    return f"{os.path.abspath(file)}:{name}"
 
 
 def _own_name(agent: Agent | type[Agent]) -> str:

@@ -1,39 +1,67 @@
 """The one account of a session's tool calls.
 
 It promises what clients rely on: an id is announced once, only announced ids are updated, nothing follows
-a call's end, and `settle_all` leaves no call open, whichever way a turn ends.
+a call's end, and `settle_all` leaves no call open, whichever way a turn ends. A client is told what a call
+shows in statements of the whole, in proportion to the output; the journal gets every change once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
-from coupler.events import ToolCall, ToolUpdate
-from coupler.schema.v1 import Content, TextContent
+from coupler.agent.shown import Shown
+from coupler.events import ToolCall, ToolOutput, ToolUpdate
+from coupler.schema.v1 import Content, TextContent, ToolCallContent
 
 log = logging.getLogger("coupler.agent")
 
 CANCELLED_META = {"coupler": {"outcome": "cancelled"}}
 """v1 has no status for a cancelled call: it is reported as failed, and this says why."""
 
+STARTED = "in_progress"
+
+PACE = 0.05
+"""Seconds between two statements of what one call shows, at least."""
+
+
+def _forget(change: ToolUpdate | ToolOutput) -> None:
+    """What a session without a journal records."""
+
 
 class Ledger:
-    """Every tool call of a session; `report` sends what changed."""
+    """Every tool call of a session; `report` tells the client, `record` the journal."""
 
-    def __init__(self, report: Callable[[ToolUpdate], None]) -> None:
+    def __init__(
+        self,
+        report: Callable[[ToolUpdate], None],
+        record: Callable[[ToolUpdate | ToolOutput], None] = _forget,
+    ) -> None:
         self._report = report
-        self._open: dict[str, ToolCall] = {}
+        self._record = record
+        self._open: dict[str, _Account] = {}
         self._settled: set[str] = set()
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that still wait or run, in the order of their announcement."""
-        return tuple(self._open.values())
+        """The calls that still wait or run, in the order of their announcement, without what they show."""
+        return tuple(account.call for account in self._open.values())
+
+    def content(self, id: str) -> tuple[ToolCallContent, ...]:
+        """What an open call shows by now."""
+        account = self._open.get(id)
+        return account.shown.content() if account is not None else ()
+
+    def know(self, ids: Iterable[str]) -> None:
+        """These calls were over before the session was opened again; their ids are taken."""
+        self._settled.update(ids)
 
     def announce(self, title: str, *, id: str | None = None, **fields: Any) -> str:
         """Begin a call; returns its id, made here unless the agent's model has one."""
@@ -43,40 +71,130 @@ class Ledger:
                 f"the tool call {call_id!r} was announced before: an id is used once in a session"
             )
         update = ToolUpdate(id=call_id, title=title, **fields)
-        self._open[call_id] = ToolCall(id=call_id).updated(update)
+        _refuse_content(update)
+        self._open[call_id] = _Account(ToolCall(id=call_id).updated(update))
+        self._record(update)
         self._report(update)
         return call_id
 
     def update(self, id: str, **fields: Any) -> None:
         """Report a change; after the call's end there is nothing left to report."""
-        self._apply(ToolUpdate(id=id, **fields))
+        account = self._account(id)
+        if account is not None:
+            self._apply(account, ToolUpdate(id=id, **fields))
 
-    def settle(self, id: str, status: str, **fields: Any) -> None:
-        """End a call as completed or failed."""
-        self._apply(ToolUpdate(id=id, status=status, **fields))
+    def append(self, id: str, item: ToolCallContent, *, starts: bool = False) -> None:
+        """Show something more, and report with it that the call runs if it starts with this.
+
+        Text that streams is shown at once and then a few times a second; what would be too much to send
+        waits for more output or for the call's end.
+        """
+        account = self._account(id)
+        if account is None:
+            return
+        if starts:
+            self._note(account, ToolUpdate(id=id, status=STARTED))
+        self._add(account, ToolOutput(id, item))
+        if account.is_ready():
+            self._show(account, ToolUpdate(id=id, status=STARTED if starts else UNSET))
+        elif starts:
+            self._report(ToolUpdate(id=id, status=STARTED))
+        if account.could_be_shown():
+            account.wait(self._show_late)
+
+    def settle(self, id: str, status: str, reason: str | None = None, **fields: Any) -> None:
+        """End a call as completed or failed, and say why below what it shows."""
+        account = self._account(id)
+        if account is None:
+            return
+        if reason is not None:
+            self._add(account, ToolOutput(id, text_content(reason), apart=True))
+        self._apply(account, ToolUpdate(id=id, status=status, **fields))
 
     def settle_all(self, status: str, reason: str | None = None, *, cancelled: bool = False) -> None:
         """End whatever is still open, and say why."""
         for call in self.open_calls:
-            content = (*call.content, text_content(reason)) if reason else UNSET
-            self.settle(call.id, status, content=content, meta=CANCELLED_META if cancelled else UNSET)
+            self.settle(call.id, status, reason, meta=CANCELLED_META if cancelled else UNSET)
 
-    def _apply(self, update: ToolUpdate) -> None:
-        call = self._open.get(update.id)
-        if call is None:
-            if update.id not in self._settled:
-                raise ValueError(f"the tool call {update.id!r} was never announced")
-            log.debug("an update of the settled tool call %s was dropped", update.id)
+    def _account(self, id: str) -> _Account | None:
+        account = self._open.get(id)
+        if account is None:
+            if id not in self._settled:
+                raise ValueError(f"the tool call {id!r} was never announced")
+            log.debug("an update of the settled tool call %s was dropped", id)
+        return account
+
+    def _add(self, account: _Account, output: ToolOutput) -> None:
+        self._record(output)
+        account.shown.add(output.item, apart=output.apart)
+
+    def _apply(self, account: _Account, update: ToolUpdate) -> None:
+        self._note(account, update)
+        if account.call.is_open:
+            self._report(update)
             return
-        call = call.updated(update)
-        if call.is_open:
-            self._open[call.id] = call
+        account.stop_waiting()
+        del self._open[update.id]
+        self._settled.add(update.id)
+        if account.shown.has_news:
+            self._show(account, update)
         else:
-            del self._open[call.id]
-            self._settled.add(call.id)
-        self._report(update)
+            self._report(update)
+
+    def _note(self, account: _Account, update: ToolUpdate) -> None:
+        _refuse_content(update)
+        account.call = account.call.updated(update)
+        self._record(update)
+
+    def _show_late(self, account: _Account) -> None:
+        account.timer = None
+        if account.could_be_shown():
+            self._show(account, ToolUpdate(id=account.call.id))
+
+    def _show(self, account: _Account, update: ToolUpdate) -> None:
+        self._report(msgspec.structs.replace(update, content=account.state()))
+
+
+class _Account:
+    """An open call, what it shows, and when that is shown next."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.shown = Shown()
+        self.next_statement = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def is_ready(self) -> bool:
+        """Whether there is something that can be shown now."""
+        return self.could_be_shown() and time.monotonic() >= self.next_statement
+
+    def could_be_shown(self) -> bool:
+        """Whether there is something to show, now or soon, and no timer that will do it."""
+        return self.timer is None and self.shown.has_news and self.shown.is_due()
+
+    def state(self) -> tuple[ToolCallContent, ...]:
+        """All that the call shows, to be reported now."""
+        self.shown.sent()
+        self.next_statement = time.monotonic() + PACE
+        return self.shown.content()
+
+    def wait(self, show: Callable[[_Account], None]) -> None:
+        """Show what is there when it is time."""
+        seconds = max(self.next_statement - time.monotonic(), 0)
+        self.timer = asyncio.get_running_loop().call_later(seconds, show, self)
+
+    def stop_waiting(self) -> None:
+        """Show nothing any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 def text_content(text: str) -> Content:
     """Text as tool calls carry it."""
     return Content(TextContent(text))
+
+
+def _refuse_content(update: ToolUpdate) -> None:
+    if update.content is not UNSET:
+        raise TypeError("what a tool call shows is added to with `append`, not replaced by an update")

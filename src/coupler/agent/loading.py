@@ -96,7 +96,7 @@ class Loading:
             return Raw(self._record.introduction.encode())
         if isinstance(self._outcome, Blueprint):
             return self._outcome.introduction
-        return introduce(Agent, **self._served.options)
+        return introduce(Agent, self._served.options)
 
     def _load(self, words: str) -> None:
         before = {*sys.modules}

@@ -13,7 +13,8 @@ from typing import get_args
 
 from coupler.agent.agent import Agent
 from coupler.agent.errors import agent_failed, describe
-from coupler.agent.turn import Turn, TurnEndedError
+from coupler.agent.turn import CANCEL_GRACE, Turn, TurnEndedError
+from coupler.events.record import End
 from coupler.schema.v1 import PromptResponse, StopReason
 from coupler.wire.errors import CANCELLED, RpcError
 from coupler.wire.peer import Peer
@@ -21,8 +22,8 @@ from coupler.wire.request import Request
 
 log = logging.getLogger("coupler.agent")
 
-CANCEL_GRACE = 5.0
-"""Seconds that cancelled code has for its clean-up before it is left behind."""
+LAST_MOMENTS = 0.3
+"""Seconds that the agent's code has after that, to clean up, before it is left behind."""
 
 STOP_REASONS: tuple[str, ...] = get_args(StopReason)
 
@@ -48,13 +49,15 @@ class Prompting:
 
     def cancel(self, grace: float | None = None) -> None:
         """Cancel the agent's code; what has not ended after the grace is left behind."""
+        grace = CANCEL_GRACE if grace is None else grace
+        self._turn.grace = min(self._turn.grace, grace)
         if not self._is_cancelled:
             self._is_cancelled = True
             # A task that is cancelled before its first step never enters its own code.
             if self._has_begun:
                 self._task.cancel()
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (CANCEL_GRACE if grace is None else grace)
+        deadline = loop.time() + grace + LAST_MOMENTS
         if self._patience is not None:
             # Who cancels again and again must not put off the end.
             deadline = min(deadline, self._patience.when())
@@ -64,6 +67,14 @@ class Prompting:
     async def _run(self) -> None:
         self._has_begun = True
         if self._is_cancelled:
+            self._conclude_cancelled()
+            return
+        try:
+            await self._turn.session.until_ready()
+        except RpcError as error:
+            self._refuse(error)
+            return
+        except asyncio.CancelledError:
             self._conclude_cancelled()
             return
         try:
@@ -112,13 +123,26 @@ class Prompting:
         if not self._is_over:
             self._turn.session.ledger.settle_all(status, reason, cancelled=cancelled)
 
+    def _refuse(self, error: RpcError) -> None:
+        """The turn never began, and the store that could not keep its prompt need not be tried again."""
+        if not self._is_over:
+            self._end()
+            self._answer(error)
+
     def _finish(self, outcome: str | RpcError) -> None:
         if self._is_over:
             return
+        self._end()
+        end = End(error=outcome.message) if isinstance(outcome, RpcError) else End(reason=outcome)
+        self._turn.session.end_turn(end, lambda error: self._answer(error or outcome))
+
+    def _end(self) -> None:
         self._is_over = True
         self._turn.end(asyncio.CancelledError if self._is_cancelled else TurnEndedError)
         if self._patience is not None:
             self._patience.cancel()
+
+    def _answer(self, outcome: str | RpcError) -> None:
         self._ended()
         if isinstance(outcome, RpcError):
             self._request.fail(outcome)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from coupler.agent.ending import (
 from coupler.agent.hello import Greeting
 from coupler.agent.loading import Loading
 from coupler.agent.memory import Memory, Record
+from coupler.agent.serve_options import ServeOptions, drafts_option, store_option
 from coupler.agent.target import Served, capture
 from coupler.agent.watchdog import Watchdog
 from coupler.logs import send_logs_to_stderr
@@ -59,16 +61,20 @@ def serve(
     name: str | None = None,
     title: str | None = None,
     version: str | None = None,
+    store: str | os.PathLike[str] | bool = True,
+    drafts: str | Iterable[str] = (),
     frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve an agent over stdin and stdout until the client leaves.
 
     `target` is a function with one parameter `turn`, an `Agent` subclass or instance, or a string such as
     `"app.py:agent"`. `factory` instead is called with each new session and returns one of those. Name,
-    title and version are what the client is told; without them the target's own are used. A line of the
-    client's that is longer than `frame_limit` bytes is dropped and answered with an error.
+    title and version are what the client is told; without them the target's own are used. Sessions are kept
+    in the user's own file, with `store` a path in another one, or with False nowhere. `drafts` names parts of
+    the protocol that are not stable yet, such as "fork". A line of the client's that is longer than
+    `frame_limit` bytes is dropped and answered with an error.
     """
-    served = _served(target, factory, name=name, title=title, version=version)
+    served = _served(target, factory, name, title, version, store, drafts)
     if capture(served):
         return
     try:
@@ -93,11 +99,13 @@ async def serve_async(
     name: str | None = None,
     title: str | None = None,
     version: str | None = None,
+    store: str | os.PathLike[str] | bool = True,
+    drafts: str | Iterable[str] = (),
     frame_limit: int = DEFAULT_LIMIT,
     transport: Transport | None = None,
 ) -> None:
     """Like `serve`, inside a running event loop, and over any transport. Signals stay with the caller."""
-    served = _served(target, factory, name=name, title=title, version=version)
+    served = _served(target, factory, name, title, version, store, drafts)
     loading = Loading(served)
     if transport is None:
         transport = PipeTransport(*take_over())
@@ -109,9 +117,18 @@ async def serve_async(
         await connection.finish(PATIENCE)
 
 
-def _served(target: Any, factory: Callable[[Session], Any] | None, **options: str | None) -> Served:
+def _served(
+    target: Any,
+    factory: Callable[[Session], Any] | None,
+    name: str | None,
+    title: str | None,
+    version: str | None,
+    store: str | os.PathLike[str] | bool,
+    drafts: str | Iterable[str],
+) -> Served:
     if target is not None and factory is not None:
         raise TypeError("serve takes a target or a factory, not both")
+    options = ServeOptions(name, title, version, store_option(store), drafts_option(drafts))
     return Served(target, factory, options)
 
 

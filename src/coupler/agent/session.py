@@ -1,21 +1,33 @@
-"""A session: its directory, its agent, its tool calls, and the one turn that may run in it."""
+"""A session: its directories, its agent, its settings and tool calls, and the one turn that may run in it."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from coupler.agent.agent import Agent, accepted_blocks
+from coupler.agent.command import Command, declared_commands
 from coupler.agent.editor import Editor
-from coupler.agent.errors import SESSION_BUSY
+from coupler.agent.errors import session_busy
 from coupler.agent.ledger import Ledger
+from coupler.agent.mode import Mode
+from coupler.agent.option import Option
 from coupler.agent.prompting import Prompting
+from coupler.agent.settings import Settings
+from coupler.agent.state import unpack
+from coupler.agent.text import whole_text
 from coupler.agent.turn import Turn
-from coupler.events import ToolUpdate
+from coupler.events import Commands, Info, Options, ToolUpdate
+from coupler.events import Mode as ModeChange
+from coupler.events.record import End
 from coupler.events.v1 import Emitted, to_update
 from coupler.schema.unknown import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer, SessionNotification
@@ -23,80 +35,301 @@ from coupler.wire.errors import INVALID_PARAMS, RpcError
 from coupler.wire.peer import Peer
 from coupler.wire.request import Request
 
+if TYPE_CHECKING:
+    from coupler.agent.chronicle import Chronicle
+    from coupler.events.tool_call import ToolOutput
+    from coupler.store.sessions import SessionRecord
+
 log = logging.getLogger("coupler.agent")
+
+COMMANDS_AGAIN = 0.2
+"""Seconds after which the commands are sent once more: one popular editor drops them if they come early."""
+
+LONGEST_TITLE = 80
+"""Characters of a title that is made of the first prompt."""
+
+
+class Place(NamedTuple):
+    """Where a session works, and with which servers, as its client said."""
+
+    cwd: str
+    additional_directories: tuple[str, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
 
 
 class Session:
     """One conversation. Its state has one owner: this object, on the event loop."""
 
-    def __init__(
-        self, id: str, cwd: str, mcp_servers: tuple[McpServer, ...], editor: Editor, peer: Peer
-    ) -> None:
+    def __init__(self, id: str, place: Place, editor: Editor, peer: Peer) -> None:
         self.id = id
-        self.cwd = cwd
-        self.mcp_servers = mcp_servers
+        self.place = place
         self.editor = editor
-        self.ledger = Ledger(self._report_tool)
+        self.env: dict[str, str] = dict(os.environ)
+        """The environment of what the session runs; a change concerns no other session."""
+        self.state: Any = None
+        """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
+        self.title: str | None = None
+        self.ledger = Ledger(self._show_tool, self._keep_tool)
+        self.in_order = asyncio.Lock()
+        """Held by work that has to happen one after the other; a turn begins when it is free."""
         self._peer = peer
+        self._chronicle: Chronicle | None = None
         self._announced: set[str] = set()
         # Part of every message id: a session that is loaded again must not repeat its old ones.
         nonce = os.urandom(4).hex()
         self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
         self._agent: Agent
+        self._settings = Settings((), (), booleans=editor.offers("session.configOptions.boolean"))
+        self._commands: tuple[Command, ...] = ()
+        self._commands_again: asyncio.TimerHandle | None = None
+        self._is_known = False
+        self._known_title: str | None = None
         self._prompting: Prompting | None = None
+        self._awaiting_idle: list[asyncio.Future[None]] = []
 
-    def give_to(self, agent: Agent) -> None:
-        """From now on this agent answers the prompts."""
-        self._agent = agent
-        self._accepted = accepted_blocks(agent)
+    @property
+    def cwd(self) -> str:
+        """The directory that the session works in; that of the process does not matter."""
+        return self.place.cwd
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The directories that its tools may touch: `cwd` first, then those that the client added."""
+        return (self.place.cwd, *self.place.additional_directories)
+
+    @property
+    def mcp_servers(self) -> tuple[McpServer, ...]:
+        """The MCP servers that the client wants to be used."""
+        return self.place.mcp_servers
+
+    @property
+    def agent(self) -> Agent:
+        """Who answers the prompts."""
+        return self._agent
+
+    @property
+    def settings(self) -> Settings:
+        """The modes and options with their values."""
+        return self._settings
+
+    @property
+    def mode(self) -> str | None:
+        """The id of the mode that the session is in."""
+        return self._settings.mode
+
+    @property
+    def options(self) -> Mapping[str, str | bool]:
+        """The value of each option."""
+        return self._settings.values
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """The slash commands."""
+        return self._commands
 
     @property
     def is_busy(self) -> bool:
         """Whether a turn runs."""
         return self._prompting is not None
 
+    def give_to(self, agent: Agent) -> None:
+        """From now on this agent answers the prompts."""
+        self._agent = agent
+        self._accepted = accepted_blocks(agent)
+        # A factory may have declared others before: what the agent leaves open stays.
+        self._settings.declare(agent.modes or None, agent.options or None)
+        if agent.commands:
+            self._commands = declared_commands(agent.commands)
+
+    def keep_in(self, chronicle: Chronicle) -> None:
+        """From now on what happens is kept."""
+        self._chronicle = chronicle
+
+    async def move_to(self, place: Place) -> None:
+        """Work in the directories and with the servers that the client names now."""
+        self.place = place
+        if self._chronicle is not None:
+            self._chronicle.keep_roots(place.additional_directories)
+            await self._chronicle.until_stored()
+
+    def go_on_from(self, record: SessionRecord) -> None:
+        """Take up what was saved of the session; its agent must be known by now."""
+        self.title = self._known_title = record.title
+        self._settings.restore(_parsed(record.settings))
+        self.state = unpack(record.state)
+
+    async def set_mode(self, id: str) -> None:
+        """Switch the mode; the client is told."""
+        if self._settings.set_mode(id):
+            self.tell_settings(mode_changed=True)
+
+    async def set_option(self, id: str, value: str | bool) -> None:
+        """Change an option's value; the client is told."""
+        if self._settings.set(id, value):
+            self.tell_settings(mode_changed=False)
+
+    async def declare(
+        self, *, modes: Sequence[Mode] | None = None, options: Sequence[Option] | None = None
+    ) -> None:
+        """Offer other modes or options from now on; values that are still offered stay."""
+        mode = self.mode
+        self._settings.declare(modes, options)
+        self.tell_settings(mode_changed=self.mode != mode)
+
+    async def set_commands(self, commands: Sequence[Command]) -> None:
+        """Offer other slash commands from now on."""
+        self._commands = declared_commands(commands)
+        self._send_commands()
+
+    async def set_title(self, title: str | None) -> None:
+        """Name the session, for lists and tabs; None clears the name."""
+        self.title = whole_text(title, "a session's title") if title is not None else None
+        if self._chronicle is not None:
+            self._chronicle.keep(Info(self.title))
+        self._tell(Info(self.title))
+
+    def tell_settings(self, *, mode_changed: bool) -> None:
+        """Tell the client, in both ways there are to say it, and keep it."""
+        if self._chronicle is not None:
+            self._chronicle.keep_settings(self._settings.saved())
+        if mode_changed and self.mode is not None:
+            self._tell(ModeChange(self.mode))
+        options = self._settings.as_options()
+        if options is not UNSET:
+            self._tell(Options(options))
+
+    def become_known(self) -> None:
+        """The client has heard of the session: tell it the commands, now and once more a little later."""
+        self._is_known = True
+        if self.title != self._known_title:
+            self.show(Info(self.title))
+        if self._commands:
+            self._send_commands()
+            loop = asyncio.get_running_loop()
+            self._commands_again = loop.call_later(COMMANDS_AGAIN, self._send_commands)
+
     def admit(self, request: Request, blocks: tuple[ContentBlock, ...]) -> None:
         """Make the prompt a running turn, before the next message is read."""
         if self._prompting is not None:
-            message = "the session has a running turn: wait for its answer or send session/cancel"
-            raise RpcError.because(SESSION_BUSY, message, sessionId=self.id)
+            raise session_busy(self.id)
         self._refuse_unaccepted(blocks)
         request.lane = self.id
-        self._prompting = Prompting(request, Turn(self, blocks), self._agent, self._turn_ended)
+        turn = Turn(self, blocks)
+        if self._chronicle is not None:
+            self._chronicle.begin_turn(self.new_message_id(), request.params)
+            if self.title is None:
+                self._title_after(turn.text)
+        self._prompting = Prompting(request, turn, self._agent, self._turn_ended)
         self._prompting.start(self._peer)
+
+    async def until_ready(self) -> None:
+        """Wait until a turn may begin: nothing that came before it still runs, and it can be kept."""
+        if self.in_order.locked():
+            async with self.in_order:
+                pass
+        if self._chronicle is not None:
+            await self._chronicle.until_turn_may_run()
+
+    async def until_stored(self) -> None:
+        """Wait until everything that happened so far is durable."""
+        if self._chronicle is not None:
+            await self._chronicle.until_stored()
+
+    def end_turn(self, end: End, done: Callable[[RpcError | None], None]) -> None:
+        """Make the turn's end durable, then call `done`: nothing that was answered may be lost."""
+        if self._chronicle is not None:
+            self._chronicle.end_turn(end, self.state, done)
+        else:
+            done(None)
 
     def cancel(self, grace: float | None = None) -> None:
         """End the running turn, if there is one; the answer is `cancelled`."""
         if self._prompting is not None:
             self._prompting.cancel(grace)
 
+    async def until_idle(self) -> None:
+        """Wait until no turn runs; its answer is on its way then."""
+        while self._prompting is not None:
+            idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaiting_idle.append(idle)
+            await idle
+
+    def end(self) -> None:
+        """The session is left: nothing more is sent of it."""
+        if self._commands_again is not None:
+            self._commands_again.cancel()
+
     def new_message_id(self) -> str:
         """An id that no other message of this session has."""
         return next(self._message_ids)
 
     def send(self, event: Emitted) -> None:
-        """Send an event of the running turn. Never blocks."""
+        """Send an event and keep it. Never blocks."""
+        if self._chronicle is not None:
+            self._chronicle.keep(event)
+        self.show(event)
+
+    def show(self, event: Emitted) -> None:
+        """Send an event that is not to be kept, or is kept already."""
         update = to_update(event, self._announced)
         self._peer.notify("session/update", SessionNotification(self.id, update), self.id)
 
     def has_room(self) -> bool:
         """Whether more can be sent without waiting."""
-        return self._peer.outbox.has_room(self.id)
+        return self._peer.outbox.has_room(self.id) and (self._chronicle is None or self._chronicle.has_room)
 
     async def wait_for_room(self) -> None:
-        """Wait while too much of this session is unsent."""
+        """Wait while too much of this session is unsent, or of all sessions unwritten."""
         await self._peer.outbox.wait_for_room(self.id)
+        if self._chronicle is not None and not self._chronicle.has_room:
+            # A disk that fails must not stop a turn here; its end will tell.
+            with contextlib.suppress(RpcError):
+                await self._chronicle.until_stored()
 
     async def call_editor(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something, after everything this session has sent so far."""
         return await self.editor.call(params, self.id, deadline)
 
-    def _report_tool(self, update: ToolUpdate) -> None:
-        self.send(update)
+    def know_calls(self, ids: set[str]) -> None:
+        """These tool calls were announced before the session was opened again."""
+        self._announced |= ids
+        self.ledger.know(ids)
+
+    def show_again(self, update: ToolUpdate) -> None:
+        """Announce a call of an earlier turn, whether or not this client knows it."""
+        self._announced.discard(update.id)
+        self.show(update)
         self._announced.add(update.id)
+
+    def _show_tool(self, update: ToolUpdate) -> None:
+        self.show(update)
+        self._announced.add(update.id)
+
+    def _keep_tool(self, change: ToolUpdate | ToolOutput) -> None:
+        if self._chronicle is not None:
+            self._chronicle.keep(change)
+
+    def _title_after(self, text: str) -> None:
+        first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+        if first_line:
+            cut = len(first_line) > LONGEST_TITLE
+            self.title = f"{first_line[: LONGEST_TITLE - 1].rstrip()}…" if cut else first_line
+            self.send(Info(self.title))
+
+    def _send_commands(self) -> None:
+        self._tell(Commands(tuple(command.as_available() for command in self._commands)))
+
+    def _tell(self, event: Emitted) -> None:
+        """Tell the client what has changed; before it knows the session, that is part of the answer."""
+        if self._is_known:
+            self.show(event)
 
     def _turn_ended(self) -> None:
         self._prompting = None
+        for idle in self._awaiting_idle:
+            if not idle.done():
+                idle.set_result(None)
+        self._awaiting_idle.clear()
 
     def _refuse_unaccepted(self, blocks: tuple[ContentBlock, ...]) -> None:
         for index, block in enumerate(blocks):
@@ -105,3 +338,10 @@ class Session:
                 path, accepted = f"prompt[{index}]", ", ".join(sorted(self._accepted))
                 message = f"{path}: this agent takes no {kind} blocks, only {accepted}"
                 raise RpcError.because(INVALID_PARAMS, message, path=path)
+
+
+def _parsed(settings: str) -> object:
+    try:
+        return msgspec.json.decode(settings)
+    except msgspec.DecodeError:
+        return None

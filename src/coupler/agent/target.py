@@ -14,9 +14,7 @@ from typing import Any, NamedTuple
 
 from coupler.agent.agent import Agent, is_turn_function
 from coupler.agent.blueprint import WHAT_CAN_BE_SERVED, Blueprint
-
-Options = dict[str, str | None]
-"""Name, title and version, as far as they were given."""
+from coupler.agent.serve_options import ServeOptions
 
 
 class TargetError(Exception):
@@ -28,7 +26,7 @@ class Served(NamedTuple):
 
     target: Any
     factory: Any
-    options: Options
+    options: ServeOptions
 
 
 _captured: list[list[Served]] = []
@@ -46,7 +44,7 @@ def capture(served: Served) -> bool:
     return True
 
 
-def load(words: str, options: Options) -> Blueprint:
+def load(words: str, options: ServeOptions) -> Blueprint:
     """Import the target and look at it. Whatever its code raises is raised."""
     if words in _being_loaded:
         raise TargetError(f"{words} serves itself: give serve() the agent, not the name of its own file")
@@ -57,14 +55,14 @@ def load(words: str, options: Options) -> Blueprint:
         _being_loaded.pop()
 
 
-def _load(words: str, options: Options) -> Blueprint:
+def _load(words: str, options: ServeOptions) -> Blueprint:
     place, attribute = split(words)
     with _capturing() as captured:
         module = _import_file(os.path.abspath(place)) if is_file(place) else _import_module(place)
     if captured and not attribute:
         # What the command line says wins over what the script says.
         served = captured[-1]
-        return blueprint_of(served._replace(options=served.options | _given(options)))
+        return blueprint_of(served._replace(options=options.over(served.options)))
     value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
     return blueprint_of(Served(value, None, options))
 
@@ -72,14 +70,10 @@ def _load(words: str, options: Options) -> Blueprint:
 def blueprint_of(served: Served) -> Blueprint:
     """The blueprint of an object that is served, or of a factory."""
     if served.factory is not None:
-        return Blueprint.of_factory(served.factory, **served.options)
+        return Blueprint.of_factory(served.factory, served.options)
     if isinstance(served.target, str):
         return load(served.target, served.options)
-    return Blueprint.of(served.target, **served.options)
-
-
-def _given(options: Options) -> Options:
-    return {name: value for name, value in options.items() if value is not None}
+    return Blueprint.of(served.target, served.options)
 
 
 def split(words: str) -> tuple[str, str]:

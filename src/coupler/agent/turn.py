@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
+from coupler.agent.asides import Compacting, make_notice, spoken_notice, usage
 from coupler.agent.call import Call
+from coupler.agent.command import Invocation, invoked
 from coupler.agent.plan import Plan
 from coupler.agent.prompt_text import prompt_text
-from coupler.agent.text import block, plain_text
+from coupler.agent.terminal import Terminal
+from coupler.agent.text import LONGEST_PIECE, block, pieces, plain_text
 from coupler.events import Content, Text, Thought
 from coupler.events.event import Role
 from coupler.events.v1 import Emitted
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from coupler.agent.editor import Editor
     from coupler.agent.session import Session
 
-LONGEST_PIECE = 32 * 1024
-"""Characters sent at once: a long text must not keep other sessions waiting, or break a client's limit."""
+CANCEL_GRACE = 5.0
+"""Seconds between asking cancelled work to end and ending it."""
 
 
 class TurnEndedError(RuntimeError):
@@ -35,6 +37,8 @@ class Turn:
     def __init__(self, session: Session, blocks: tuple[ContentBlock, ...]) -> None:
         self.session = session
         self.blocks = blocks
+        self.grace = CANCEL_GRACE
+        """Seconds between asking what the turn runs to end and ending it, once it is cancelled."""
         self._text: str | None = None
         self._ended_by: type[BaseException] | None = None
         self._message: tuple[Role, str] | None = None
@@ -46,6 +50,16 @@ class Turn:
         if self._text is None:
             self._text = prompt_text(self.blocks)
         return self._text
+
+    @property
+    def command(self) -> Invocation | None:
+        """The slash command that the prompt is, if it is one of the session's."""
+        return invoked(self.session.commands, self.blocks)
+
+    @property
+    def terminal(self) -> Terminal:
+        """Where the turn runs its commands."""
+        return Terminal(self)
 
     @property
     def editor(self) -> Editor:
@@ -61,7 +75,7 @@ class Turn:
             if not self.session.has_room():
                 await self.session.wait_for_room()
         elif isinstance(content, str):
-            for piece in _pieces(plain_text(content, "what an agent says")):
+            for piece in pieces(plain_text(content, "what an agent says")):
                 await self.say(piece)
         else:
             content = block(content, "what an agent says")
@@ -69,7 +83,7 @@ class Turn:
 
     async def think(self, text: str) -> None:
         """Send a piece of the reasoning, which clients show apart from the answer."""
-        for piece in _pieces(plain_text(text, "what an agent thinks")):
+        for piece in pieces(plain_text(text, "what an agent thinks")):
             await self.report(Thought(piece, self._message_id("thought")))
 
     async def plan(self, *entries: str) -> Plan:
@@ -78,6 +92,28 @@ class Turn:
         plan = Plan(self.report, entries)
         await plan.send()
         return plan
+
+    async def usage(self, used: int, size: int, *, cost: float | None = None, currency: str = "USD") -> None:
+        """Report how full the context is, in tokens, and what the session has cost so far."""
+        await self.report(usage(used, size, cost, currency))
+
+    async def notice(self, title: str, description: str | None = None, *, severity: str = "info") -> None:
+        """Tell the user something that is not part of the conversation: "info", "warning" or "error"."""
+        notice = make_notice(title, description, severity)
+        if self.editor.offers("session.notices"):
+            await self.report(notice)
+        else:
+            await self.say_apart(spoken_notice(notice))
+
+    def compaction(self) -> Compacting:
+        """Show that the context is being shortened, as an async context manager; see `Compacting`."""
+        return Compacting(self)
+
+    async def say_apart(self, text: str) -> None:
+        """Say something as a message of its own."""
+        self.begin_new_message()
+        await self.say(text)
+        self.begin_new_message()
 
     def tool(
         self,
@@ -113,6 +149,11 @@ class Turn:
         finally:
             self._questions.discard(question)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the prompt still waits for its answer."""
+        return self._ended_by is None
+
     def check_alive(self) -> None:
         """Raise if the prompt was answered: nothing of this turn may follow its answer."""
         if self._ended_by is not None:
@@ -132,7 +173,3 @@ class Turn:
         if self._message is None or self._message[0] != role:
             self._message = (role, self.session.new_message_id())
         return self._message[1]
-
-
-def _pieces(text: str) -> Iterator[str]:
-    return (text[start : start + LONGEST_PIECE] for start in range(0, len(text), LONGEST_PIECE))

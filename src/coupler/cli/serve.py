@@ -6,7 +6,10 @@ It reads its own arguments and imports only what the first answer needs, because
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from coupler.agent.serve_options import ServeOptions
 
 HELP = """\
 Usage: coupler serve [OPTIONS] TARGET
@@ -22,13 +25,17 @@ Options:
   --name TEXT       The agent's name, as the editor is told.
   --title TEXT      Its title, for people.
   --version TEXT    Its version.
+  --store PATH      Keep the sessions in this file instead of the user's own.
+  --no-store        Keep no sessions: they end with the connection.
+  --drafts NAMES    Offer parts of the protocol that are not stable yet: fork.
   --log-level TEXT  debug, info, warning, error or critical; COUPLER_LOG
                     sets it too.  [default: warning]
   --log-file PATH   Write the log here instead of to stderr.
   -h, --help        Show this message and exit.
 """
 
-OPTIONS = ("--name", "--title", "--version", "--log-level", "--log-file")
+OPTIONS = ("--name", "--title", "--version", "--store", "--drafts", "--log-level", "--log-file")
+FLAGS = ("--no-store",)
 
 
 def main(arguments: list[str]) -> None:
@@ -37,14 +44,14 @@ def main(arguments: list[str]) -> None:
         sys.stdout.write(HELP)
         return
     target, given = parse(arguments)
+    options = _options(given)
     _check_log_settings(given.get("--log-level"), given.get("--log-file"))
     descriptors = _take_over_stdio()
-    introduction_options = {name: given.get(f"--{name}") for name in ("name", "title", "version")}
 
     from coupler.agent.hello import Greeting, say_hello
     from coupler.agent.memory import Memory
 
-    memory = Memory(target, introduction_options)
+    memory = Memory(target, options)
     record = memory.recall()
     greeting = Greeting() if record is None else say_hello(*descriptors, record.introduction)
 
@@ -55,7 +62,7 @@ def main(arguments: list[str]) -> None:
     from coupler.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
-    served = Served(target, None, introduction_options)
+    served = Served(target, None, options)
     begin(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
 
@@ -69,8 +76,10 @@ def parse(arguments: list[str]) -> tuple[str, dict[str, str]]:
         option, equals, value = word.partition("=")
         if not word.startswith("-"):
             targets.append(word)
+        elif word in FLAGS:
+            given[word] = "yes"
         elif option not in OPTIONS:
-            refuse(f"there is no option {option}; there are {', '.join(OPTIONS)}")
+            refuse(f"there is no option {option}; there are {', '.join((*OPTIONS, *FLAGS))}")
         else:
             given[option] = value if equals else next(rest, "") or refuse(f"{option} needs a value")
     if len(targets) != 1:
@@ -84,6 +93,23 @@ def refuse(problem: str) -> NoReturn:
     """End with a sentence and the exit code for wrong usage."""
     sys.stderr.write(f"coupler serve: {problem}\n")
     raise SystemExit(2)
+
+
+def _options(given: dict[str, str]) -> ServeOptions:
+    from coupler.agent.serve_options import OptionError, ServeOptions, drafts_option, store_option
+
+    if "--store" in given and "--no-store" in given:
+        refuse("--store and --no-store exclude each other")
+    try:
+        return ServeOptions(
+            name=given.get("--name"),
+            title=given.get("--title"),
+            version=given.get("--version"),
+            store=store_option(given.get("--store", "--no-store" not in given)),
+            drafts=drafts_option(given.get("--drafts", "")),
+        )
+    except OptionError as error:
+        refuse(str(error))
 
 
 def _check_log_settings(level: str | None, file: str | None) -> None:

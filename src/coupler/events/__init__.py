@@ -21,7 +21,7 @@ from coupler.events.event import (
     Thought,
     Usage,
 )
-from coupler.events.tool_call import ToolCall, ToolUpdate
+from coupler.events.tool_call import ToolCall, ToolOutput, ToolUpdate
 
 __all__ = [
     "Commands",
@@ -39,6 +39,7 @@ __all__ = [
     "Text",
     "Thought",
     "ToolCall",
+    "ToolOutput",
     "ToolUpdate",
     "Usage",
 ]

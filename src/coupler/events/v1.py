@@ -36,8 +36,22 @@ from coupler.schema.unknown import Unknown
 if TYPE_CHECKING:
     from coupler.schema.v1 import SessionUpdate
 
-Emitted: TypeAlias = Text | Thought | Content | Plan | ToolUpdate
-"""The events that an agent's turn emits."""
+Emitted: TypeAlias = (
+    Text
+    | Thought
+    | Content
+    | Plan
+    | ToolUpdate
+    | Usage
+    | Commands
+    | Mode
+    | Options
+    | Info
+    | Notice
+    | Compaction
+    | CompactionSummary
+)
+"""The events that an agent emits."""
 
 T = TypeVar("T")
 
@@ -65,6 +79,30 @@ def to_update(event: Emitted, announced: Container[str]) -> SessionUpdate:
         case ToolUpdate(id=id):
             kind = v1.ToolCallUpdate if id in announced else v1.ToolCall
             return cast("SessionUpdate", kind(tool_call_id=id, **_changes(event)))
+        case _:
+            return _to_rarer_update(event)
+
+
+def _to_rarer_update(event: Emitted) -> SessionUpdate:
+    match event:
+        case Usage(used, size, cost):
+            return v1.UsageUpdate(used, size, cost or UNSET)
+        case Commands(commands):
+            return v1.AvailableCommandsUpdate(commands)
+        case Mode(id):
+            return v1.CurrentModeUpdate(id)
+        case Options(options):
+            return v1.ConfigOptionUpdate(options)
+        case Info(title, updated_at):
+            return v1.SessionInfoUpdate(title, updated_at)
+        case Notice(severity, title, description):
+            return v1.Notice(severity, title, description or UNSET)
+        case Compaction(id, status, summary, error):
+            return v1.CompactionUpdate(id, status, summary, error)
+        case CompactionSummary(id, block):
+            return v1.CompactionSummaryChunk(id, block)
+        case _:
+            raise TypeError(f"no update says {type(event).__name__}")
 
 
 def from_update(update: SessionUpdate, calls: Mapping[str, ToolCall]) -> Event:

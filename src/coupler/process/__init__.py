@@ -7,5 +7,6 @@ from coupler.process.child import Child
 from coupler.process.command import split_command
 from coupler.process.environment import Environment
 from coupler.process.errors import SpawnError, SpawnErrorKind
+from coupler.process.job import Job
 
-__all__ = ["Child", "Environment", "SpawnError", "SpawnErrorKind", "split_command"]
+__all__ = ["Child", "Environment", "Job", "SpawnError", "SpawnErrorKind", "split_command"]

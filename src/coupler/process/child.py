@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from coupler.process.command import find_program, split_command
 from coupler.process.environment import Environment
@@ -28,6 +29,18 @@ READ_BYTES = 64 * 1024
 LAST_WORDS_BYTES = 1024 * 1024
 
 
+class Streams(NamedTuple):
+    """What a child's standard streams are: three pipes, unless said otherwise."""
+
+    has_stdin: bool = True
+    """False: it reads from the null device."""
+    stderr_in_stdout: bool = False
+    """True: what it writes to stderr comes from its stdout, in the order in which it was written."""
+
+
+APART = Streams()
+
+
 class Child:
     """A running program, made by `Child.spawn`. Belongs to the event loop that it was spawned in."""
 
@@ -40,6 +53,7 @@ class Child:
         env: Environment | Mapping[str, str | None] | None = None,
         stderr_limit: int = 64 * 1024,
         on_stderr: Callable[[bytes], None] | None = None,
+        streams: Streams = APART,
     ) -> "Child":
         """Start a program, or raise `SpawnError`.
 
@@ -50,7 +64,7 @@ class Child:
         directory = _directory(cwd)
         environment = (env if isinstance(env, Environment) else Environment.inherit(env)).resolve()
         program = find_program(words[0], cwd=directory, environment=environment)
-        return cls(words, program, directory, environment, Ring(stderr_limit), on_stderr)
+        return cls(words, program, directory, environment, Ring(stderr_limit), on_stderr, streams)
 
     def __init__(
         self,
@@ -60,6 +74,7 @@ class Child:
         environment: dict[str, str],
         stderr: Ring,
         on_stderr: Callable[[bytes], None] | None,
+        streams: Streams,
     ) -> None:
         self.command = words
         self.returncode: int | None = None
@@ -69,7 +84,7 @@ class Child:
         self._exited = asyncio.Event()
         self._ending = asyncio.Lock()
         self._ended = False
-        self._start(words, program, directory, environment)
+        self._start(words, program, directory, environment, streams)
 
     @property
     def pid(self) -> int:
@@ -117,13 +132,21 @@ class Child:
             # Killed, it still has to be seen dead; only a process stuck in the kernel takes longer than this.
             await self._gone_within(1.0)
 
-    def _start(self, words: list[str], program: Path, directory: Path, environment: dict[str, str]) -> None:
+    def _start(
+        self,
+        words: list[str],
+        program: Path,
+        directory: Path,
+        environment: dict[str, str],
+        streams: Streams,
+    ) -> None:
         (child_stdin, self._stdin), (self._stdout, child_stdout), (self._stderr, child_stderr) = _pipes(3)
         self._owned = {self._stdin, self._stdout, self._stderr}
         try:
-            self._process = _popen(
-                words, program, directory, environment, (child_stdin, child_stdout, child_stderr)
-            )
+            stdin = child_stdin if streams.has_stdin else subprocess.DEVNULL
+            stderr = child_stdout if streams.stderr_in_stdout else child_stderr
+            stdio = (stdin, child_stdout, stderr)
+            self._process = _popen(words, program, directory, environment, stdio)
         except BaseException:
             _close_all(self._owned)
             raise

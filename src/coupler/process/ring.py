@@ -18,15 +18,27 @@ class Ring:
         if len(self._kept) > 2 * self._limit:
             self._trim()
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the beginning was dropped."""
+        return self._dropped or len(self._kept) > self._limit
+
     def text(self) -> str:
-        """What is kept, as text. Where the beginning was dropped, it starts at a line's beginning."""
+        """What is kept, as text. Without its beginning it starts with a whole line, or character."""
         if len(self._kept) > self._limit:
             self._trim()
         kept = bytes(self._kept)
         if self._dropped and b"\n" in kept[:-1]:
             kept = kept[kept.index(b"\n") + 1 :]
+        elif self._dropped:
+            kept = kept[_rest_of_character(kept) :]
         return kept.decode("utf-8", "replace")
 
     def _trim(self) -> None:
         del self._kept[: -self._limit]
         self._dropped = True
+
+
+def _rest_of_character(kept: bytes) -> int:
+    """How many bytes at the beginning belong to a character that began before them."""
+    return next((index for index, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)

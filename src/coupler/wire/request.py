@@ -32,6 +32,7 @@ class Request:
         self._cancel: Callable[[], object] | None = None
         self._cancelled = False
         self._answered = False
+        self._afterwards: list[Callable[[], object]] = []
 
     def answer(self, result: Any) -> None:
         """Answer with a result; None means an empty object."""
@@ -62,6 +63,10 @@ class Request:
         self._cancel = cancel
         if self._cancelled:
             cancel()
+
+    def when_answered(self, callback: Callable[[], object]) -> None:
+        """Called once the answer, whichever it is, is on its way: what has to follow it."""
+        self._afterwards.append(callback)
 
     def cancel(self) -> None:
         """The other side no longer needs the answer. To say so twice does not disturb the clean-up."""
@@ -95,6 +100,8 @@ class Request:
         self._answered = True
         self._peer.forget_incoming(self)
         self._peer.send(frame, self.lane)
+        for callback in self._afterwards:
+            callback()
 
 
 def internal_error(error: Exception | SystemExit) -> RpcError:

@@ -1,0 +1,146 @@
+"""What is kept of a session, in the agent's words: the journal's side of everything that is sent.
+
+A turn's prompt is journaled before its code runs, its end is durable before it is answered. What cannot be
+kept fails the turn, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from coupler.agent.errors import agent_failed, store_failed
+from coupler.agent.state import StateError, pack
+from coupler.events import Commands, Info, Mode, Options, Text, Usage
+from coupler.events.record import STOP, TEXT, USER, End, end_record, text_in, to_record
+from coupler.events.v1 import Emitted
+from coupler.wire.errors import RpcError
+
+if TYPE_CHECKING:
+    from coupler.events.tool_call import ToolOutput
+    from coupler.store.errors import StoreError
+    from coupler.store.journal import Journal
+
+
+class Chronicle:
+    """Writes a session's journal. It goes on where an earlier one ended."""
+
+    def __init__(self, journal: Journal, *, turns: int = 0, state: bytes | None = None) -> None:
+        self._journal = journal
+        self._turns = turns
+        self._saved_state = state
+
+    def keep(self, event: Emitted | ToolOutput) -> None:
+        """Keep an event that the client is told."""
+        if type(event) is Text:
+            # What models stream: worth a way without detours.
+            self._journal.text(TEXT, event.message_id or "", event.text)
+            return
+        match event:
+            case Usage():
+                self._journal.set(usage=msgspec.json.encode(event).decode())
+            case Info(title):
+                self._journal.set(title=title)
+            case Commands() | Mode() | Options():
+                pass  # what is offered is declared anew each time, what is chosen is kept with the settings
+            case _ if (text := text_in(event)) is not None:
+                self._journal.text(*text)
+            case _:
+                self._journal.add(*to_record(event))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more can be kept without falling behind."""
+        return self._journal.has_room
+
+    def keep_settings(self, settings: dict[str, Any]) -> None:
+        """Keep what was chosen."""
+        self._journal.set(settings=msgspec.json.encode(settings).decode())
+
+    def keep_roots(self, additional_directories: tuple[str, ...]) -> None:
+        """Keep which directories the session has beside its own."""
+        self._journal.set(roots=additional_directories)
+
+    def begin_turn(self, message_id: str, params: Raw) -> None:
+        """A turn begins with this prompt, which is kept as the user sent it."""
+        self._turns += 1
+        self._journal.begin_turn()
+        blocks = msgspec.json.encode(_prompt_decoder.decode(params).prompt)
+        self._journal.add(USER, message_id, blocks)
+        if self._turns == 1:
+            # Only now it is listed, whatever becomes of the turn; otherwise the turn's end is early enough.
+            self._journal.set(turns=1, updated_at=_now())
+
+    async def until_turn_may_run(self) -> None:
+        """Refuse the prompt while nothing can be kept; it was never there then.
+
+        Otherwise it is not waited for: it is written in this tick of the loop, and most turns last longer.
+        """
+        if not self._journal.is_in_trouble:
+            return
+        try:
+            await self.until_stored()
+        except RpcError:
+            self._journal.take_back(USER)
+            self._turns -= 1
+            self._journal.set(turns=self._turns)
+            raise
+
+    def end_turn(self, end: End, state: Any, done: Callable[[RpcError | None], None]) -> None:
+        """Make the turn's end and the agent's state durable, then call `done`.
+
+        `done` gets the error to answer with if the turn cannot be kept after all.
+        """
+        failure: RpcError | None = None
+        try:
+            self._keep_state(state)
+        except StateError as error:
+            failure = agent_failed(error)
+            end = End(error=failure.message)
+
+        def flushed(error: StoreError | None) -> None:
+            if error is not None:
+                self._journal.take_back(STOP)
+                self._journal.add(*end_record(End(error=str(error))))
+            done(failure if error is None else store_failed(error))
+
+        self._journal.set(turns=self._turns, updated_at=_now())
+        self._journal.add(*end_record(end))
+        self._journal.flush(flushed)
+
+    async def until_stored(self) -> None:
+        """Wait until everything that happened so far is durable."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._journal.flush(lambda error: _settle(stored, error))
+        await stored
+
+    def _keep_state(self, state: Any) -> None:
+        packed = pack(state)
+        if packed != self._saved_state:
+            self._saved_state = packed
+            self._journal.set(state=packed)
+
+
+class _Prompt(msgspec.Struct):
+    prompt: tuple[Raw, ...]
+
+
+_prompt_decoder = msgspec.json.Decoder(_Prompt)
+
+
+def _settle(stored: asyncio.Future[None], error: StoreError | None) -> None:
+    if stored.done():
+        return
+    if error is None:
+        stored.set_result(None)
+    else:
+        stored.set_exception(store_failed(error))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

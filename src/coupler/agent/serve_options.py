@@ -1,0 +1,71 @@
+"""What can be said about an agent when it is served, by `serve()` or on the command line."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+NO_STORE = ""
+"""Instead of a file: sessions are not kept."""
+
+FORK = "fork"
+"""A draft of the protocol that can be asked for: `session/fork`."""
+
+DRAFTS = (FORK,)
+
+
+class ServeOptions(NamedTuple):
+    """None stands for what the agent itself says, or for the default."""
+
+    name: str | None = None
+    title: str | None = None
+    version: str | None = None
+    store: str | None = None
+    """The file that keeps the sessions; NO_STORE for none."""
+    drafts: str | None = None
+    """Names of drafts to offer, separated by commas."""
+
+    def over(self, others: ServeOptions) -> ServeOptions:
+        """These options, with the others where nothing is said here."""
+        return ServeOptions(
+            *(ours if ours is not None else theirs for ours, theirs in zip(self, others, strict=True))
+        )
+
+    def offers(self, draft: str) -> bool:
+        """Whether a draft was asked for."""
+        return draft in (self.drafts or "").split(",")
+
+
+NO_OPTIONS = ServeOptions()
+
+
+class OptionError(ValueError):
+    """An option has a value that means nothing."""
+
+
+def store_of(options: ServeOptions) -> str | None:
+    """The file that keeps the sessions, if one does."""
+    if options.store is None:
+        # Imported on use: the first answer does not need it.
+        from coupler.home import store_file
+
+        return store_file()
+    return options.store or None
+
+
+def store_option(store: str | os.PathLike[str] | bool) -> str | None:
+    """What `serve(store=…)` says: True for the user's own file, False for none, or a path."""
+    if isinstance(store, bool):
+        return None if store else NO_STORE
+    path = os.fspath(store)
+    return path if path == ":memory:" else os.path.abspath(path)
+
+
+def drafts_option(drafts: object) -> str | None:
+    """What `serve(drafts=…)` says: names of drafts."""
+    names = [drafts] if isinstance(drafts, str) else [str(each) for each in drafts]  # type: ignore[attr-defined]
+    names = [name.strip() for each in names for name in each.split(",") if name.strip()]
+    unknown = [name for name in names if name not in DRAFTS]
+    if unknown:
+        raise OptionError(f"there is no draft {unknown[0]!r}; there is {', '.join(DRAFTS)}")
+    return ",".join(sorted({*names})) or None

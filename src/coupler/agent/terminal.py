@@ -1,0 +1,171 @@
+"""The commands that a turn runs: local ones, each in a process group of its own.
+
+What a command writes is shown by the tool call whose block it runs in, as it comes. Whatever ends the turn
+ends the command and all that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from coupler.agent.call import Call, innermost_call
+
+if TYPE_CHECKING:
+    from coupler.agent.turn import Turn
+    from coupler.process.job import Job
+
+OUTPUT_LIMIT = 1024 * 1024
+"""Bytes of a command's output that its caller gets: the last ones."""
+
+LEFT_RUNNING_GRACE = 1.0
+"""Seconds that processes have which a command left running when it ended by itself."""
+
+
+class Finished(NamedTuple):
+    """How a command ended, and the last of what it wrote to stdout and stderr."""
+
+    exit_code: int | None
+    """None if a signal ended it."""
+    signal: str | None
+    output: str
+    truncated: bool
+    """Whether the beginning of the output is missing."""
+    timed_out: bool
+
+
+class Terminal:
+    """Runs commands for a turn."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    async def run(
+        self,
+        program: str | os.PathLike[str],
+        *arguments: str | os.PathLike[str],
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - it ends the command, not the waiting
+        input: str | bytes | None = None,
+        output_limit: int = OUTPUT_LIMIT,
+    ) -> Finished:
+        """Run a program to its end, without a shell, in the session's directory and environment.
+
+        `cwd` may be relative to the session's, and `env` changes some variables; None removes one. The
+        program reads `input`, or nothing. After `timeout` seconds it is ended, as it is when the turn is
+        cancelled. Raises `SpawnError` if it cannot be started; how it ends is no error.
+        """
+        self._turn.check_alive()
+        command = _Command(self._turn, (program, *arguments), cwd, env, input)
+        call = innermost_call(self._turn)
+        if call is not None:
+            return await self._run(command, call, timeout, output_limit)
+        line = command.line()
+        async with self._turn.tool(line, kind="execute", input={"command": line}) as call:
+            finished = await self._run(command, call, timeout, output_limit)
+            await call.result({"exitCode": finished.exit_code, "signal": finished.signal})
+            return finished
+
+    async def _run(self, command: _Command, call: Call, seconds: float | None, output_limit: int) -> Finished:
+        screen = _Screen(call, output_limit)
+        job = command.start()
+        try:
+            in_time = await self._follow(job, screen, seconds)
+        except BaseException:
+            await job.end(self._turn.grace)
+            raise
+        finally:
+            job.close()
+        exit_code, signal_name = _ending(job.returncode)
+        return Finished(exit_code, signal_name, screen.text(), screen.is_cut, not in_time)
+
+    async def _follow(self, job: Job, screen: _Screen, seconds: float | None) -> bool:
+        """Show the output until the command and all that it started have ended; returns whether in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await job.hear(screen.show)
+                await job.wait()
+            in_time = True
+            await job.end(LEFT_RUNNING_GRACE)
+        except TimeoutError:
+            in_time = False
+            await job.end(self._turn.grace, screen.show)
+        await screen.finish()
+        return in_time
+
+
+class _Command:
+    """A program with its arguments, and the circumstances in which it runs."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        words: Sequence[str | os.PathLike[str]],
+        cwd: str | os.PathLike[str] | None,
+        env: Mapping[str, str | None] | None,
+        input: str | bytes | None,
+    ) -> None:
+        # Imported on use, here and below: most agents run nothing, and all of them have to start quickly.
+        from coupler.process.command import split_command
+
+        self._words = split_command([os.fspath(word) for word in words])
+        self._cwd = os.path.join(turn.session.cwd, cwd or "")  # noqa: PTH118 - pathlib would slow every start
+        self._env = {**turn.session.env, **(env or {})}
+        self._input = input.encode() if isinstance(input, str) else input
+
+    def line(self) -> str:
+        """The command as one would type it."""
+        import shlex
+
+        return shlex.join(self._words)
+
+    def start(self) -> Job:
+        from coupler.process import Environment, Job
+
+        environment = Environment(self._env, inherits=False)
+        return Job.start(self._words, cwd=self._cwd, env=environment, input=self._input)
+
+
+class _Screen:
+    """The output of a command, on its way to the call that shows it and to the caller."""
+
+    def __init__(self, call: Call, limit: int) -> None:
+        from coupler.process.ring import Ring
+
+        self._call = call
+        self._last = Ring(limit)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def is_cut(self) -> bool:
+        return self._last.is_cut
+
+    def text(self) -> str:
+        return self._last.text()
+
+    async def show(self, chunk: bytes) -> None:
+        self._last.append(chunk)
+        await self._show_text(self._decoder.decode(chunk))
+
+    async def finish(self) -> None:
+        """A character that was never completed is shown as such."""
+        await self._show_text(self._decoder.decode(b"", final=True))
+
+    async def _show_text(self, text: str) -> None:
+        if text:
+            await self._call.output(text)
+
+
+def _ending(returncode: int | None) -> tuple[int | None, str | None]:
+    """The exit code, or the name of the signal that ended the process."""
+    if returncode is None or returncode >= 0:
+        return returncode, None
+    try:
+        return None, signal.Signals(-returncode).name
+    except ValueError:
+        return None, f"SIG{-returncode}"

@@ -1,0 +1,116 @@
+"""How events are kept in the store: each as a kind, a key and a body.
+
+Text is kept as text, so that the pieces of a message can be joined without being parsed; everything else is
+JSON. What the user sent is kept byte for byte, because it is replayed as it was sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from coupler.events.event import Compaction, CompactionSummary, Content, Notice, Plan, Text, Thought
+from coupler.events.tool_call import ToolOutput, ToolUpdate
+from coupler.schema import v1
+from coupler.schema.decoding import DecodingError, decode
+from coupler.wire.messages import encode
+
+TEXT = "text"
+THOUGHT = "thought"
+OUTPUT = "output"
+USER = "user"
+STOP = "stop"
+TOOL = "tool"
+
+JOINED = frozenset({TEXT, THOUGHT, OUTPUT})
+"""Kinds whose bodies are text; neighbours with one key are pieces of one."""
+
+
+class Record(NamedTuple):
+    """An event as the store keeps it."""
+
+    kind: str
+    key: str
+    body: bytes
+
+
+class UserMessage(Struct, frozen=True):
+    """What the user sent: the prompt's blocks as they came."""
+
+    message_id: str
+    blocks: tuple[Raw, ...]
+
+
+class End(Struct, frozen=True):
+    """How a turn ended: a stop reason, or what went wrong."""
+
+    reason: str | None = None
+    error: str | None = None
+
+
+Recorded = Text | Thought | Content | Plan | ToolUpdate | ToolOutput | Notice | Compaction | CompactionSummary
+
+_KINDS: dict[type, str] = {
+    Content: "content",
+    Plan: "plan",
+    ToolUpdate: TOOL,
+    ToolOutput: "item",
+    Notice: "notice",
+    Compaction: "compaction",
+    CompactionSummary: "summary",
+}
+_TYPES: dict[str, type[Struct]] = {
+    **{kind: event for event, kind in _KINDS.items()},
+    STOP: End,
+}
+
+
+def text_in(event: object) -> tuple[str, str, str] | None:
+    """Kind, key and text of an event that is a piece of text."""
+    match event:
+        case Text(text, message_id):
+            return TEXT, message_id or "", text
+        case Thought(text, message_id):
+            return THOUGHT, message_id or "", text
+        case ToolOutput(id) if event.text is not None:
+            return OUTPUT, id, event.text
+    return None
+
+
+def to_record(event: Recorded) -> Record:
+    """Any other event as it is kept."""
+    return Record(_KINDS[type(event)], _key(event), encode(event))
+
+
+def from_record(kind: str, key: str, body: bytes) -> Recorded | UserMessage | End | None:
+    """The event that was kept; None for what a newer version wrote, or a broken disk."""
+    try:
+        match kind:
+            case "text":
+                return Text(body.decode(), key or None)
+            case "thought":
+                return Thought(body.decode(), key or None)
+            case "output":
+                return ToolOutput(key, v1.Content(v1.TextContent(body.decode())))
+            case "user":
+                return UserMessage(key, msgspec.json.decode(body, type=tuple[Raw, ...]))
+            case _ if kind in _TYPES:
+                return decode(_TYPES[kind], body, "client")  # type: ignore[return-value]
+    except (DecodingError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return None
+
+
+def end_record(end: End) -> Record:
+    """A turn's end as it is kept."""
+    return Record(STOP, "", msgspec.json.encode(end))
+
+
+def _key(event: Any) -> str:
+    for name in ("id", "message_id"):
+        value = getattr(event, name, UNSET)
+        if isinstance(value, str):
+            return value
+    return ""

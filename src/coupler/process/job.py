@@ -1,0 +1,202 @@
+"""A command that runs to its end: what it writes to stdout and stderr is one output, in order.
+
+The output is over when everybody who could write to it has ended, or a moment after the command itself has:
+what it left running in its group may hold the pipe open for ever.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from coupler.process.child import READ_BYTES, Child, Streams
+from coupler.process.environment import Environment
+
+Listener = Callable[[bytes], Awaitable[None]]
+
+LAST_WORDS = 0.2
+"""Seconds that the output may go on after the command itself has ended."""
+
+LAST_WORDS_BYTES = 1024 * 1024
+"""How much is still read after that, of what was written by then."""
+
+
+async def ignore(chunk: bytes) -> None:
+    """A listener that does not care."""
+
+
+class Job:
+    """A running command, made by `Job.start`; whoever started it has to `end` and `close` it."""
+
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        *,
+        cwd: str,
+        env: Environment | Mapping[str, str | None] | None = None,
+        input: bytes | None = None,
+    ) -> "Job":
+        """Start the command, or raise `SpawnError`. Without input it reads from the null device."""
+        streams = Streams(has_stdin=input is not None, stderr_in_stdout=True)
+        return cls(Child.spawn(list(command), cwd=cwd, env=env, streams=streams), input)
+
+    def __init__(self, child: Child, input: bytes | None) -> None:
+        self._child = child
+        self._loop = asyncio.get_running_loop()
+        self._output = _Output(child.stdout_fd, self._loop)
+        self._input = _Input(child.stdin_fd, input, self._loop) if input is not None else None
+        self._patience: asyncio.TimerHandle | None = None
+        self._exit = asyncio.ensure_future(child.wait())
+        self._exit.add_done_callback(self._lose_patience)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """That of the command itself, negative for a signal; None while it runs."""
+        return self._child.returncode
+
+    async def hear(self, listener: Listener) -> None:
+        """Give the listener each piece of the output, until the output is over."""
+        while chunk := await self._output.read():
+            await listener(chunk)
+
+    async def wait(self) -> int:
+        """Wait until the command itself has ended; return its return code."""
+        return await self._child.wait()
+
+    async def end(self, grace: float, listener: Listener = ignore) -> None:
+        """End the command and all that it started: SIGTERM, and SIGKILL after `grace` seconds.
+
+        It is heard meanwhile, so that nobody who cleans up waits for a reader. Cancelled, it kills at once.
+        """
+        hearing = asyncio.ensure_future(self._hear_to_the_end(listener))
+        try:
+            await self._child.end(grace, linger=0)
+            # Whoever left the group may hold the pipe still.
+            self._output.give_up()
+            await hearing
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    def close(self) -> None:
+        """Let go of the pipes."""
+        self._exit.cancel()
+        if self._patience is not None:
+            self._patience.cancel()
+        self._output.close()
+        if self._input is not None:
+            self._input.close()
+
+    async def _hear_to_the_end(self, listener: Listener) -> None:
+        try:
+            await self.hear(listener)
+        except Exception:
+            await self.hear(ignore)
+            raise
+
+    def _lose_patience(self, exit: "asyncio.Future[int]") -> None:
+        if not exit.cancelled():
+            self._patience = self._loop.call_later(LAST_WORDS, self._output.give_up)
+
+
+class _Output:
+    """The read end of a pipe, for one reader at a time."""
+
+    def __init__(self, descriptor: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._descriptor = descriptor
+        self._loop = loop
+        self._ready: asyncio.Future[None] | None = None
+        self._is_given_up = False
+        self._is_closed = False
+        self._left = LAST_WORDS_BYTES
+        if sys.platform != "win32":
+            os.set_blocking(descriptor, False)
+
+    async def read(self) -> bytes:
+        """What was written since, or nothing when it is over."""
+        if sys.platform == "win32":  # pipes cannot be polled there
+            return await asyncio.to_thread(os.read, self._descriptor, READ_BYTES)
+        await self._until_ready()
+        try:
+            chunk = os.read(self._descriptor, READ_BYTES)
+        except BlockingIOError:
+            return b""
+        if self._is_given_up:
+            self._left -= len(chunk)
+        return chunk if self._left > 0 else b""
+
+    def give_up(self) -> None:
+        """Wait for nothing that is not written yet."""
+        self._is_given_up = True
+        if self._ready is not None:
+            _wake(self._ready)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._descriptor)
+
+    async def _until_ready(self) -> None:
+        if self._is_given_up:
+            await asyncio.sleep(0)
+            return
+        self._ready = self._loop.create_future()
+        self._loop.add_reader(self._descriptor, _wake, self._ready)
+        try:
+            await self._ready
+        finally:
+            self._ready = None
+            self._loop.remove_reader(self._descriptor)
+
+
+class _Input:
+    """The write end of a pipe: writes what there is to write as it is read, and closes it."""
+
+    def __init__(self, descriptor: int, text: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        self._descriptor = descriptor
+        self._loop = loop
+        self._left = memoryview(text)
+        self._is_closed = False
+        if sys.platform == "win32":
+            threading.Thread(target=self._write_all, daemon=True).start()
+        else:
+            os.set_blocking(descriptor, False)
+            loop.add_writer(descriptor, self._write)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if sys.platform != "win32":
+            self._loop.remove_writer(self._descriptor)
+        os.close(self._descriptor)
+
+    def _write(self) -> None:
+        try:
+            written = os.write(self._descriptor, self._left[:READ_BYTES])
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()  # it wants no more
+            return
+        self._left = self._left[written:]
+        if not self._left:
+            self.close()
+
+    def _write_all(self) -> None:
+        with contextlib.suppress(OSError):
+            while self._left:
+                self._left = self._left[os.write(self._descriptor, self._left[:READ_BYTES]) :]
+            self.close()
+
+
+def _wake(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -1,0 +1,61 @@
+"""`session/resume`: go on without a replay."""
+
+from agent.steps import error_of
+from sessions.steps import REMEMBERS, conversation, reopen
+
+
+def test_a_session_is_resumed_without_its_history_and_remembers(start, tmp_path):
+    first = start(REMEMBERS)
+    first.initialize()
+    session = first.new_session(str(tmp_path))
+    first.prompt(session, "one")
+    first.close_stdin()
+    first.wait()
+    second = start(REMEMBERS)
+    second.initialize()
+
+    updates, answer = reopen(second, "session/resume", session, tmp_path)
+
+    assert (updates, answer["result"]) == ([], {})
+    assert conversation(second.prompt(session, "two")[0]) == [("agent", "2: two")]
+
+
+def test_mcp_servers_may_be_left_out(converse, tmp_path):
+    client, _ = converse(REMEMBERS)
+    session = client.new_session(str(tmp_path))
+
+    answer = client.call("session/resume", {"sessionId": session, "cwd": str(tmp_path)})
+
+    assert answer["result"] == {}
+
+
+def test_an_unknown_session_is_refused(converse, tmp_path):
+    client, _ = converse(REMEMBERS)
+
+    _, answer = reopen(client, "session/resume", "sess_unknown", tmp_path)
+
+    assert error_of(answer) == (-32002, "unknown_session")
+
+
+def test_ids_of_tool_calls_are_not_used_again_after_a_restart(start, tmp_path):
+    source = """
+    async def agent(turn):
+        try:
+            async with turn.tool("Look", id="same"):
+                pass
+        except ValueError as error:
+            await turn.say(str(error))
+    """
+    first = start(source)
+    first.initialize()
+    session = first.new_session(str(tmp_path))
+    first.prompt(session, "one")
+    first.close_stdin()
+    first.wait()
+    second = start(source)
+    second.initialize()
+    reopen(second, "session/resume", session, tmp_path)
+
+    updates, _ = second.prompt(session, "two")
+
+    assert "announced before" in conversation(updates)[0][1]
