@@ -1,4 +1,4 @@
-"""Write what the documentation says about `coupler check` from the code itself.
+"""Write what the documentation says about the command line and `coupler check` from the code itself.
 
     python scripts/generate_check_docs.py [--check]
 
@@ -21,10 +21,12 @@ from coupler.inspect.trace import Side
 
 DOCS = Path(__file__).parent.parent / "docs"
 
+COMMANDS = ("check", "sessions", "sessions list", "sessions show", "sessions export", "sessions delete")
+
 
 def main(arguments: list[str]) -> int:
     pages = {
-        DOCS / "cli.md": {"coupler check --help": options()},
+        DOCS / "cli.md": {f"coupler {command} --help": options(command) for command in COMMANDS},
         DOCS / "check.md": {f"{side} assertions": assertions(side) for side in ("agent", "client")},
     }
     changed = False
@@ -41,10 +43,10 @@ def main(arguments: list[str]) -> int:
     return 1 if changed and "--check" in arguments else 0
 
 
-def options() -> str:
+def options(command: str) -> str:
     """The command's own help, as a terminal of 80 columns shows it."""
     done = subprocess.run(
-        [sys.executable, "-m", "coupler", "check", "--help"],
+        [sys.executable, "-m", "coupler", *command.split(), "--help"],
         env={**os.environ, "COLUMNS": "80"},
         capture_output=True,
         text=True,

@@ -7,6 +7,7 @@ import click
 from coupler.__about__ import __version__
 from coupler.cli import serve as serve_command
 from coupler.cli.check import check
+from coupler.cli.sessions import sessions
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,3 +28,4 @@ def serve(arguments: tuple[str, ...]) -> None:
 
 
 command.add_command(check)
+command.add_command(sessions)

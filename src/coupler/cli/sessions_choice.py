@@ -1,0 +1,185 @@
+"""Which sessions a command is about: the store that has them, and the ones that its arguments mean."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from coupler.cli.sessions_wording import SESSION, clean, count, one_line, short_agent, short_id
+
+if TYPE_CHECKING:
+    from coupler.store.sessions import SessionRecord
+    from coupler.store.store import BlockingStore
+
+FAILED = 1
+WRONG_USAGE = 2
+
+SHORTEST_PREFIX = 4
+"""Characters of an id, without its beginning, that are taken as one."""
+
+PAGE = 500
+MOST_CANDIDATES = 5
+
+SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+Filter = Callable[["SessionRecord"], bool]
+
+
+def refuse(sentence: str, code: int = WRONG_USAGE) -> NoReturn:
+    """End the command with a sentence."""
+    complain(sentence)
+    sys.exit(code)
+
+
+def complain(sentence: str) -> None:
+    """Say what is wrong; the command may go on."""
+    sys.stderr.write(f"coupler sessions: {clean(sentence)}\n")
+
+
+@contextmanager
+def opened(path: str | None) -> Iterator[BlockingStore | None]:
+    """The store, or None if there is none yet: looking for sessions never makes one."""
+    from coupler.home import NoHomeError, store_file
+    from coupler.store.errors import StoreError
+    from coupler.store.store import Store
+
+    try:
+        file = path or store_file()
+        if not _is_there(file, is_named=path is not None):
+            yield None
+            return
+        store = Store.open(file)
+        try:
+            yield store.blocking
+        finally:
+            store.close()
+    except (StoreError, NoHomeError) as error:
+        refuse(str(error), FAILED)
+
+
+def _is_there(file: str, *, is_named: bool) -> bool:
+    try:
+        return Path(file).stat().st_size > 0
+    except FileNotFoundError:
+        if is_named:
+            refuse(f"there is no file {file}: without --store it is the user's own store that is meant")
+        return False
+    except OSError as error:
+        refuse(f"{file} cannot be read: {error.strerror}", FAILED)
+
+
+def all_sessions(store: BlockingStore, *, include_empty: bool) -> Iterator[SessionRecord]:
+    """Every session, the newest first; a broken row is told of and left out."""
+    cursor: str | None = None
+    while True:
+        page = store.page(None, cursor=cursor, limit=PAGE, include_empty=include_empty)
+        for record in page.records:
+            if _is_sound(record):
+                yield record
+            else:
+                complain(f"the row of the session {one_line(str(record.id))} is broken, and left out")
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _is_sound(record: SessionRecord) -> bool:
+    try:
+        msgspec.convert(msgspec.structs.asdict(record), type(record))
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def find(store: BlockingStore | None, given: str) -> SessionRecord:
+    """The session that an id or the beginning of one means; ends the command if there is not exactly one."""
+    found = find_or_complaint(store, given)
+    if isinstance(found, str):
+        refuse(found, FAILED)
+    return found
+
+
+def find_or_complaint(store: BlockingStore | None, given: str) -> SessionRecord | str:
+    """The session, or what is wrong with its id."""
+    # What is no text, as a command line may have it, is no id either.
+    given = given.encode("utf-8", "replace").decode()
+    exact = store.find(given) if store is not None else None
+    if exact is not None:
+        return exact if _is_sound(exact) else f"the row of the session {given} is broken: it cannot be read"
+    beginning = given.removeprefix(SESSION)
+    if len(beginning) < SHORTEST_PREFIX or SESSION.startswith(given):
+        refuse(f"{given!r} is too short for a session's id: give at least {SHORTEST_PREFIX} characters of it")
+    candidates = [] if store is None else _candidates(store, given)
+    if len(candidates) > 1:
+        return _ambiguous(given, candidates)
+    # Once more, because a list leaves out the agents' states.
+    found = store.find(candidates[0].id) if store is not None and candidates else None
+    return found or f"there is no session {given}: `coupler sessions list --all` shows those there are"
+
+
+def _candidates(store: BlockingStore, given: str) -> list[SessionRecord]:
+    beginnings = (given, f"{SESSION}{given.lower()}")
+    return [record for record in all_sessions(store, include_empty=True) if record.id.startswith(beginnings)]
+
+
+def _ambiguous(given: str, candidates: Sequence[SessionRecord]) -> str:
+    named = [
+        f"{each.id} ({one_line(each.title)})" if each.title else each.id
+        for each in candidates[:MOST_CANDIDATES]
+    ]
+    rest = len(candidates) - len(named)
+    more = f" and {rest:,} more" if rest else ""
+    return f"{given} is the beginning of {count(len(candidates), 'session')}: {', '.join(named)}{more}"
+
+
+def by_agent(text: str) -> Filter:
+    """Sessions of an agent by its whole identity, or by a part of its short name."""
+    wanted = text.casefold()
+    return lambda record: text == record.agent or wanted in short_agent(record.agent).casefold()
+
+
+def by_directory(path: str) -> Filter:
+    """Sessions of a directory, whichever way a link leads to it."""
+
+    @cache
+    def real(directory: str) -> str:
+        try:
+            return os.path.realpath(directory)
+        except (OSError, ValueError):
+            return directory
+
+    return lambda record: real(record.cwd) == real(str(Path(path).expanduser()))
+
+
+def by_age(seconds: int) -> Filter:
+    """Sessions in which nothing has happened for so long."""
+    limit = (time.time() - seconds) * 1000
+    return lambda record: record.updated_at < limit
+
+
+def never_prompted(record: SessionRecord) -> bool:
+    """Whether a client opened the session and left it."""
+    return record.turns == 0
+
+
+def seconds_of(duration: str) -> int:
+    """How long `30d` is; raises ValueError for what is no duration."""
+    match = re.fullmatch(r"(\d{1,6})([mhdw])", duration.strip().lower(), re.ASCII)
+    if match is None:
+        raise ValueError(f"{duration!r} is no age: write it as 12h, 30d or 8w")
+    return int(match[1]) * SECONDS[match[2]]
+
+
+def describe(record: SessionRecord) -> str:
+    """A session in a few words."""
+    title = one_line(record.title or "") or "(no title)"
+    return f"{short_id(record.id)}  {title}  ({count(record.turns, 'turn')}, {short_agent(record.agent)})"
