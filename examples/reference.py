@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import logging
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,33 +16,114 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from coupler import Agent, EditorError, Session, Turn, serve
+from coupler import Agent, Choice, Command, EditorError, Group, Mode, Select, Session, Toggle, Turn, serve
 from coupler.schema import v1
+
+log = logging.getLogger("reference")
+
+CONTEXT_SIZES = {"sparrow": 8_000, "eagle": 200_000}
+"""Tokens that fit into the context of each model; a real agent would ask its model."""
+
+MODEL = Select(
+    "model",
+    [
+        Group("Small", [Choice("sparrow", "Sparrow", "Quick and forgetful")]),
+        Group("Large", [Choice("eagle", "Eagle", "Slow and thorough")]),
+    ],
+    category="model",
+)
+EFFORT = Select("effort", ["low", "high"], category="thought_level")
+THOUGHTS = Toggle("thoughts", default=True, description="Show what it thinks")
+
+CAREFUL = Mode("careful", "Asks before it changes a file")
+SWIFT = Mode("swift", "Changes files without asking")
 
 
 class Reference(Agent):
-    """Each session has an instance of its own, so it can count the prompts."""
+    """What lasts is in `session.state`: the agent itself is made anew whenever a session is opened."""
 
     title = "Reference agent"
     accepts = ("image", "audio", "resource")
+    modes = (CAREFUL, SWIFT)
+    options = (MODEL, THOUGHTS)
+    commands = (
+        Command("note", "Add a line to the notes and do nothing else", hint="the line"),
+        Command("title", "Give the session another title", hint="the title"),
+        Command("quiet", "Show no thoughts any more"),
+        Command("compact", "Summarize the conversation so far"),
+    )
 
-    def __init__(self) -> None:
-        self.prompts = 0
+    async def opened(self, session: Session) -> None:
+        """A session begins, or goes on: then its state is what was saved with the last turn."""
+        session.state = session.state or {"prompts": 0, "tokens": 0}
+        await self.option_changed(session, "model")
+        await self.mode_changed(session)
+
+    async def option_changed(self, session: Session, option: str) -> None:
+        """The large model has an option more, and commands can see which model it is."""
+        if option == "model":
+            model = str(session.options["model"])
+            session.env["REFERENCE_MODEL"] = model
+            await session.declare(options=(MODEL, EFFORT, THOUGHTS) if model == "eagle" else self.options)
+
+    async def mode_changed(self, session: Session) -> None:
+        """Offer a command that leads to the other mode. An exception here would refuse the change."""
+        other = CAREFUL if session.mode == SWIFT.id else SWIFT
+        await session.set_commands((*self.commands, Command(other.id, f"Another mode: {other.description}")))
+
+    async def closed(self, session: Session) -> None:
+        """The place to free what was opened for the session; its state is saved already."""
+        log.info("%s is left after %d prompts", session.id, session.state["prompts"])
 
     async def prompt(self, turn: Turn) -> None:
-        self.prompts += 1
-        if "slow" in turn.text.lower():
+        state = turn.session.state
+        state["prompts"] += 1
+        state["tokens"] += len(turn.text) // 4
+        if turn.command is not None:
+            await self.obey(turn, turn.command.name, turn.command.arguments)
+        elif "slow" in turn.text.lower():
             await self.talk_until_cancelled(turn)
-        await turn.think("Each step of the plan shows another feature.")
-        await self.follow_plan(turn)
-        await turn.say(f"I work in {turn.session.cwd}. ")
-        await turn.say(f"This was prompt {self.prompts} of the session.")
+        else:
+            await self.show_everything(turn)
+        size = CONTEXT_SIZES[str(turn.session.options["model"])]
+        await turn.usage(min(state["tokens"], size), size, cost=state["prompts"] / 1_000)
+
+    async def obey(self, turn: Turn, command: str, arguments: str) -> None:
+        """A prompt such as "/title Notes" comes as the name of the command and what stands behind it."""
+        match command:
+            case "note":
+                await self.add_note(turn, arguments)
+            case "title":
+                await turn.session.set_title(arguments or None)
+            case "quiet":
+                await turn.session.set_option("thoughts", False)
+            case CAREFUL.id | SWIFT.id:
+                await turn.session.set_mode(command)
+                await self.mode_changed(turn.session)
+            case "compact":
+                await self.compact(turn)
+
+    async def compact(self, turn: Turn) -> None:
+        """The summary is what the agent goes on with. Here that is next to nothing."""
+        async with turn.compaction() as compaction:
+            await compaction.summarize(f"There were {turn.session.state['prompts']} prompts.")
+            turn.session.state["tokens"] = 0
 
     async def talk_until_cancelled(self, turn: Turn) -> None:
         """A cancel arrives as `asyncio.CancelledError`; nothing needs to be done for it here."""
         while True:
             await turn.say("tick ")
             await asyncio.sleep(0.02)
+
+    async def show_everything(self, turn: Turn) -> None:
+        session = turn.session
+        if session.state["prompts"] == 1:
+            await turn.notice("No model is at work", "All that this agent says is written in its source.")
+        if session.options["thoughts"]:
+            await turn.think("Each step of the plan shows another feature.")
+        await self.follow_plan(turn)
+        await turn.say(f"I work in {' and '.join(session.roots)}. ")
+        await turn.say(f"This was prompt {session.state['prompts']} of the session.")
 
     async def follow_plan(self, turn: Turn) -> None:
         """Take the steps one by one; the editor sees the plan advance."""
@@ -70,20 +151,26 @@ class Reference(Agent):
         await turn.say(v1.ResourceLink(name=notes.name, uri=notes.as_uri()))
 
     async def extend_notes(self, turn: Turn) -> None:
+        """Keep what was asked for."""
+        await self.add_note(turn, turn.text)
+
+    async def add_note(self, turn: Turn, note: str) -> None:
         """A tool call that changes something: the user sees the change first, and may refuse it."""
         notes = notes_of(turn.session)
         old = await read_text(turn, notes)
-        new = f"{old or ''}{turn.text[:80]!r}\n"
+        new = f"{old or ''}{note[:80]!r}\n"
         async with turn.tool("Add a line to the notes", kind="edit", path=str(notes)) as call:
             await call.diff(str(notes), old=old, new=new)
-            if await call.permitted():
+            if turn.session.mode == SWIFT.id or await call.permitted():
                 await write_text(turn, notes, new)
 
     async def run_command(self, turn: Turn) -> None:
-        """A command in one of the editor's terminals."""
-        if not turn.editor.offers("terminal"):
-            return
+        """A command in one of the editor's terminals, or without one; a cancel ends it either way."""
         async with turn.tool("Print the directory", kind="execute", input={"command": "pwd"}) as call:
+            if not turn.editor.offers("terminal"):
+                finished = await turn.terminal.run("pwd")  # the call shows what it prints
+                await call.result({"exit_code": finished.exit_code})
+                return
             async with terminal(turn, "pwd") as terminal_id:
                 end = await turn.call_editor(v1.WaitForTerminalExitRequest(turn.session.id, terminal_id))
                 shown = await turn.call_editor(v1.TerminalOutputRequest(turn.session.id, terminal_id))
@@ -96,7 +183,7 @@ class Reference(Agent):
         for server in servers:
             with suppress(OSError, ValueError, LookupError):
                 async with turn.tool(f"List the tools of {server.name}", kind="search") as call:
-                    await call.output(", ".join(await tools_of(server, turn.session.cwd)) or "no tools")
+                    await call.output(", ".join(await tools_of(server, turn.session)) or "no tools")
 
     async def ask_user(self, turn: Turn) -> None:
         """A form to fill in, and a page to open. Users need not answer, and editors may fail to ask."""
@@ -144,11 +231,11 @@ async def terminal(turn: Turn, command: str, *args: str) -> AsyncIterator[str]:
         await turn.call_editor(v1.ReleaseTerminalRequest(turn.session.id, created.terminal_id))
 
 
-async def tools_of(server: v1.McpServerStdio, cwd: str) -> list[str]:
+async def tools_of(server: v1.McpServerStdio, session: Session) -> list[str]:
     """Start an MCP server, ask it for its tools, and end it."""
-    env = os.environ | {variable.name: variable.value for variable in server.env}
+    env = session.env | {variable.name: variable.value for variable in server.env}
     command = (server.command, *server.args)
-    process = await create_subprocess_exec(*command, cwd=cwd, env=env, stdin=PIPE, stdout=PIPE)
+    process = await create_subprocess_exec(*command, cwd=session.cwd, env=env, stdin=PIPE, stdout=PIPE)
     try:
         async with asyncio.timeout(10):
             info = {"name": "reference", "version": "1.0"}

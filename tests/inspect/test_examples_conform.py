@@ -1,4 +1,4 @@
-"""The examples pass the whole kit, but for what Coupler's agents cannot do yet."""
+"""The examples pass the whole kit; the reference agent leaves nothing of it out."""
 
 from __future__ import annotations
 
@@ -17,25 +17,6 @@ pytestmark = pytest.mark.usefixtures("unmeasured")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-NOT_YET_SUPPORTED = {
-    "A26",  # additional directories
-    "A27",  # additional directories
-    "A28",  # storage: session/load
-    "A29",  # storage: session/load and session/resume
-    "A30",  # storage: session/resume
-    "A31",  # storage: session/list
-    "A32",  # storage: session/list
-    "A33",  # storage: session/delete
-    "A34",  # session/close
-    "A35",  # config options
-    "A36",  # config options
-    "A38",  # config options
-    "A39",  # modes and config options
-    "A40",  # config options
-    "A50",  # usage
-}
-"""What is skipped because Coupler has no way to do it. Shorten it with each feature."""
-
 DOES_NOT_APPLY = {
     "A18",  # the agent wants no login
     "A42",  # the agent takes every kind of block
@@ -51,12 +32,12 @@ def results(report: Report, outcome: str) -> dict[str, str]:
     return {each.assertion.id: each.message for each in report.results if each.outcome == outcome}
 
 
-def test_the_reference_agent_fails_nothing_and_lacks_what_is_listed(tmp_path: Path) -> None:
+def test_the_reference_agent_passes_everything_that_applies_to_it(tmp_path: Path) -> None:
     report = check("reference.py", tmp_path, prompt="Use every feature", slow_prompt="Be slow")
 
     assert results(report, "failed") == {}
     skipped = results(report, "skipped")
-    assert skipped.keys() == NOT_YET_SUPPORTED | DOES_NOT_APPLY, skipped
+    assert skipped.keys() == DOES_NOT_APPLY, skipped
 
 
 @pytest.mark.parametrize(
