@@ -34,6 +34,7 @@ class Worker(Agent):
         await turn.think("Let me see.")
         await turn.say("Here it is:\\n\\n```python\\nprint(1)")
         plan = await turn.plan("look", "act")
+        await plan.complete("look")
         async with turn.tool("Run \\x1b[31mmake\\x1b[0m", kind="execute", input={"command": "make"}) as call:
             for number in range(50):
                 await call.output(f"line {number} ```` \\x1b[32mgreen\\x1b[0m\\x9b5m\\n")
@@ -63,7 +64,7 @@ class Kept:
 
     def change(self, statement: str, *values) -> None:
         with closing(sqlite3.connect(self.store)) as connection:
-            assert connection.execute(statement, values).rowcount == 1
+            assert connection.execute(statement, values).rowcount
             connection.commit()
 
 
@@ -210,12 +211,13 @@ def test_show_tells_the_conversation_and_how_turns_ended(made):
         "  [file:///notes.md]\n  # Notes\n",
         "Thought\n  Let me see.\n",
         "Agent\n  Here it is:\n",
-        "Plan\n  [ ] look\n  [ ] act\n",
+        "Plan\n  [x] look\n  [ ] act\n",
         'Tool: Run make (completed)\n  input: {"command":"make"}\n  | line 0 ```` green\n',
         "  … 40 lines left out: --full shows them …\n  | line 46 ```` green\n",
         "Tool: Change it (completed)\n  [/x/a.txt]\n  | @@ -1,2 +1,2 @@\n  |  a\n  | -b\n  | +B\n",
     ):
         assert text in worked.stdout
+    assert worked.stdout.count("Plan\n") == 1
     assert "Tool: Sleep (cancelled)" in stopped.stdout
     assert "\nCancelled.\n" in stopped.stdout
     assert "\nFailed: RuntimeError: the model is down" in stopped.stdout
@@ -263,8 +265,8 @@ def test_json_export_has_everything(made):
     assert turn["prompt"][0] == {"type": "text", "text": f"{EVIL}\nwith ``` in it"}
     assert turn["prompt"][1] == {"type": "image", "mimeType": "image/png", "data": PIXELS}
     kinds = [event["type"] for event in turn["events"]]
-    assert kinds == ["thought", "text", "plan", "tool_call", "tool_call"]
-    make = turn["events"][3]
+    assert kinds == ["thought", "text", "plan", "plan", "tool_call", "tool_call"]
+    make = turn["events"][4]
     whole = "".join(f"line {number} ```` \x1b[32mgreen\x1b[0m\x9b5m\n" for number in range(50))
     assert make["content"] == [{"type": "content", "content": {"type": "text", "text": whole}}]
     assert (make["status"], make["input"]) == ("completed", {"command": "make"})
@@ -406,6 +408,7 @@ def test_what_is_broken_in_the_store_is_a_note(kept):
     unreadable = [each for each in document["turns"][0]["events"] if each["type"] == "unreadable"]
     assert [(each["kind"], each.get("text"), each.get("base64")) for each in unreadable] == [
         ("future\x1b[2J", "text", None),
+        ("plan", None, "/3s="),
         ("plan", None, "/3s="),
     ]
     assert [line.split("\t")[0] for line in list_.stdout.splitlines()] == [

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from coupler.agent.transcript import Happening, Outcome, TranscriptTurn, Unreadable
+from coupler.agent.transcript import Outcome, Told, TranscriptTurn, Unreadable
 from coupler.cli.sessions_passages import (
     Passage,
     block_passage,
+    events_to_read,
     input_of,
     output_passages,
     prompt_passages,
@@ -61,15 +62,15 @@ def _turn(turn: TranscriptTurn, pid: int | None) -> Iterator[str]:
         yield from (quoted(_passage(passage)) for passage in prompt_passages(turn.prompt))
     if turn.happenings:
         yield "### Agent"
-    for happening in turn.happenings:
-        yield from _happening(happening, outcome)
+    for event in events_to_read(turn):
+        yield from _told(event, outcome)
     end = spoken_end(turn, outcome, pid)
     if end:
         yield f"**{escaped(end)}**"
 
 
-def _happening(happening: Happening, outcome: Outcome) -> Iterator[str]:
-    match happening.event:
+def _told(event: Told, outcome: Outcome) -> Iterator[str]:
+    match event:
         case Text(text):
             yield closed(clean(text).strip("\n"))
         case Thought(text):

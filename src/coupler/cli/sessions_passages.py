@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Raw
 
 from coupler.agent.ledger import CANCELLED_META
-from coupler.agent.transcript import Outcome, TranscriptTurn
+from coupler.agent.transcript import Outcome, Told, TranscriptTurn
 from coupler.cli.sessions_wording import clean, one_line, quiet_json, size
-from coupler.events import Compaction, Notice, ToolCall
+from coupler.events import Compaction, Notice, Plan, ToolCall
 
 LONGEST_DIFF = 20_000
 """Lines of a file up to which what changed is worked out; above, it takes minutes."""
@@ -25,6 +25,18 @@ class Passage(NamedTuple):
     note: str = ""
     code: str = ""
     language: str = ""
+
+
+def events_to_read(turn: TranscriptTurn) -> list[Told]:
+    """What happened, with the plan once: where it was made, and as it stood in the end."""
+    events = [happening.event for happening in turn.happenings]
+    plans = [event for event in events if isinstance(event, Plan)]
+    first = events.index(plans[0]) if plans else -1
+    return [
+        plans[-1] if index == first else event
+        for index, event in enumerate(events)
+        if index == first or not isinstance(event, Plan)
+    ]
 
 
 def prompt_passages(prompt: Iterable[Raw]) -> list[Passage]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
-from coupler.agent.transcript import Happening, Outcome, TranscriptTurn, Unreadable
+from coupler.agent.transcript import Outcome, Told, TranscriptTurn, Unreadable
 from coupler.cli.sessions_passages import (
     Passage,
     block_passage,
+    events_to_read,
     input_of,
     output_passages,
     prompt_passages,
@@ -95,16 +96,16 @@ def _turn(turn: TranscriptTurn, pid: int | None, *, is_full: bool) -> Iterator[L
     yield f"--- Turn {turn.number}, {local_time(turn.started_at)} ---", "dim"
     if turn.prompt:
         yield from _said("You", "bold blue", prompt_passages(turn.prompt))
-    for happening in turn.happenings:
-        yield from _happening(happening, outcome, is_full=is_full)
+    for event in events_to_read(turn):
+        yield from _told(event, outcome, is_full=is_full)
     end = spoken_end(turn, outcome, pid)
     if end:
         yield "", ""
         yield end, "yellow" if outcome in ("cancelled", "open") else "red"
 
 
-def _happening(happening: Happening, outcome: Outcome, *, is_full: bool) -> Iterator[Line]:
-    match happening.event:
+def _told(event: Told, outcome: Outcome, *, is_full: bool) -> Iterator[Line]:
+    match event:
         case Text(text):
             yield from _said("Agent", "bold green", [Passage(text=clean(text))])
         case Thought(text):
