@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from agent_process import PeerError
+from lasting import LASTING_MEASURES
 from measures import MEASURES, QUICK, Effort, warm_up
 from peers import Peer, all_peers
 from results import Results
@@ -18,7 +19,7 @@ def main() -> int:
     effort = QUICK if options.quick else Effort()
     rounds = 1 if options.quick else options.rounds
     with tempfile.TemporaryDirectory() as home:
-        results = measure(rounds, effort, Path(home))
+        results = measure(rounds, effort, Path(home), options.only)
     table = render(results, rounds)
     print(table)
     for failure in results.failures:
@@ -34,18 +35,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=3, help="how often everything is measured; the best counts"
     )
+    parser.add_argument("--only", default="", metavar="WORD", help="measure only what has this in its name")
     parser.add_argument("--quick", action="store_true", help="one small round, to see that it works")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed or not judged")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write the table to FILE")
     return parser.parse_args()
 
 
-def measure(rounds: int, effort: Effort, home: Path) -> Results:
+def measure(rounds: int, effort: Effort, home: Path, only: str) -> Results:
     """Measure every peer in every round, in turns, so that a disturbance of the machine hits all alike."""
     results = Results()
     peers = [peer for peer in all_peers() if is_ready(peer, home, results)]
+    measures = [take for take in (*MEASURES, *LASTING_MEASURES) if only in take.__name__]
     for number in range(rounds):
-        for take in MEASURES:
+        for take in measures:
             for peer in peers:
                 say(f"round {number + 1} of {rounds}: {take.__name__.replace('_', ' ')}: {peer.name}")
                 try:

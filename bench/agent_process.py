@@ -91,6 +91,23 @@ class AgentProcess:
         self.process.stdin.write(line)
         return self._last_id
 
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Write a notification."""
+        line = json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n"
+        assert self.process.stdin is not None
+        self._last_written = time.perf_counter()
+        self.process.stdin.write(line)
+
+    def cancel(self, session: str) -> float:
+        """Cancel a prompt once the agent has said something; return the seconds until it is answered."""
+        prompt = self.send("session/prompt", prompt_params(session, 1))
+        self._read_chunk()
+        self.notify("session/cancel", {"sessionId": session})
+        _, line = self._read_until(prompt)
+        if json.loads(line).get("result") != {"stopReason": "cancelled"}:
+            raise PeerError(f"a cancelled prompt was answered with {line.decode(errors='replace')}")
+        return self._last_read - self._last_written
+
     def read(self, size: int = 1 << 20) -> bytes:
         """Some bytes of the agent's output, at most `size`; waits for the first."""
         assert self.process.stdout is not None
@@ -119,6 +136,11 @@ class AgentProcess:
     def stderr(self) -> str:
         self._stderr.seek(0)
         return self._stderr.read().decode(errors="replace").strip()[-2000:]
+
+    def _read_chunk(self) -> None:
+        """Read up to the first text chunk."""
+        while CHUNK_MARK not in self._rest.rpartition(b"\n")[0]:
+            self._rest += self.read()
 
     def _read_until(self, id: int) -> tuple[int, bytes]:
         """Read up to the answer to `id`; return the text chunks that came before it, and its line."""

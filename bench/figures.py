@@ -23,6 +23,10 @@ def milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.0f} ms"
 
 
+def tenths(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"
+
+
 def microseconds(seconds: float) -> str:
     return f"{1e6 * seconds:.1f} µs" if seconds < 1e-4 else f"{1e6 * seconds:.0f} µs"
 
@@ -59,6 +63,16 @@ RECEIVING_COST = {
     100_000: Figure("cost of an update received, of 100 k", microseconds),
     1_000_000: Figure("cost of an update received, of 1 M", microseconds),
 }
+SENT_KEPT = Figure("updates sent, sessions kept", thousands, higher_is_better=True)
+SENT_UNKEPT = Figure("updates sent, with `--no-store`", thousands, higher_is_better=True)
+# What keeping the sessions leaves of the throughput.
+KEPT_SHARE = Figure("updates sent, kept against not kept", factor, higher_is_better=True)
+ROUND_TRIP_KEPT = Figure("prompt round trip, sessions kept, p50", microseconds)
+ROUND_TRIP_UNKEPT = Figure("prompt round trip, with `--no-store`, p50", microseconds)
+SESSION_LIST = Figure("`session/list` over 10,000 sessions, p50", tenths)
+CANCEL = Figure("cancel of asyncio code, p50", tenths)
+CANCEL_SLOW = Figure("cancel of asyncio code, p99", tenths)
+
 # How much dearer an update of the longest turn is than one of the cheapest.
 SENDING_GROWTH = Figure("growth of the cost of an update sent", factor)
 RECEIVING_GROWTH = Figure("growth of the cost of an update received", factor)
@@ -77,4 +91,12 @@ ROWS = [
     SENDING_GROWTH,
     *RECEIVING_COST.values(),
     RECEIVING_GROWTH,
+    SENT_KEPT,
+    SENT_UNKEPT,
+    KEPT_SHARE,
+    ROUND_TRIP_KEPT,
+    ROUND_TRIP_UNKEPT,
+    SESSION_LIST,
+    CANCEL,
+    CANCEL_SLOW,
 ]

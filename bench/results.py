@@ -2,7 +2,16 @@
 
 from collections import defaultdict
 
-from figures import RECEIVING_COST, RECEIVING_GROWTH, SENDING_COST, SENDING_GROWTH, Figure
+from figures import (
+    KEPT_SHARE,
+    RECEIVING_COST,
+    RECEIVING_GROWTH,
+    SENDING_COST,
+    SENDING_GROWTH,
+    SENT_KEPT,
+    SENT_UNKEPT,
+    Figure,
+)
 
 
 class Results:
@@ -19,6 +28,9 @@ class Results:
             return self._growth(peer, SENDING_COST)
         if figure is RECEIVING_GROWTH:
             return self._growth(peer, RECEIVING_COST)
+        if figure is KEPT_SHARE:
+            kept, unkept = self.best(peer, SENT_KEPT), self.best(peer, SENT_UNKEPT)
+            return kept / unkept if kept and unkept else None
         values = self._values.get((peer, figure.name))
         return figure.best(values) if values else None
 

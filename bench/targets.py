@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from figures import (
+    CANCEL_SLOW,
     FIRST_START,
     ITERATED,
+    KEPT_SHARE,
     LATER_START,
     MEMORY,
     NEW_SESSION,
@@ -13,6 +15,7 @@ from figures import (
     ROUND_TRIP,
     SENDING_GROWTH,
     SENT,
+    SESSION_LIST,
     Figure,
 )
 from peers import COUPLER, PYTHON, TYPESCRIPT
@@ -59,4 +62,7 @@ TARGETS = [
     Target(MEMORY, 30e6),
     Target(SENDING_GROWTH, 1.25),
     Target(RECEIVING_GROWTH, 1.25),
+    Target(KEPT_SHARE, 0.85),
+    Target(SESSION_LIST, 0.050),
+    Target(CANCEL_SLOW, 0.200),
 ]

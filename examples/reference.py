@@ -64,12 +64,12 @@ class Reference(Agent):
         if option == "model":
             model = str(session.options["model"])
             session.env["REFERENCE_MODEL"] = model
-            await session.declare(options=(MODEL, EFFORT, THOUGHTS) if model == "eagle" else self.options)
+            session.declare(options=(MODEL, EFFORT, THOUGHTS) if model == "eagle" else self.options)
 
     async def mode_changed(self, session: Session) -> None:
         """Offer a command that leads to the other mode. An exception here would refuse the change."""
         other = CAREFUL if session.mode == SWIFT.id else SWIFT
-        await session.set_commands((*self.commands, Command(other.id, f"Another mode: {other.description}")))
+        session.set_commands((*self.commands, Command(other.id, f"Another mode: {other.description}")))
 
     async def closed(self, session: Session) -> None:
         """The place to free what was opened for the session; its state is saved already."""
@@ -94,11 +94,11 @@ class Reference(Agent):
             case "note":
                 await self.add_note(turn, arguments)
             case "title":
-                await turn.session.set_title(arguments or None)
+                turn.session.set_title(arguments or None)
             case "quiet":
-                await turn.session.set_option("thoughts", False)
+                turn.session.set_option("thoughts", False)
             case CAREFUL.id | SWIFT.id:
-                await turn.session.set_mode(command)
+                turn.session.set_mode(command)
                 await self.mode_changed(turn.session)
             case "compact":
                 await self.compact(turn)

@@ -285,7 +285,7 @@ def test_a_cancel_ends_the_command_that_a_thread_waits_for(converse):
     ],
 )
 def test_everything_that_a_coroutine_can_do_a_plain_function_can_do(plain, blocking):
-    inner = {"report", "check_alive", "begin_new_message", "end", "open", "is_alive", "say_apart"}
+    inner = {"report", "check_alive", "begin_new_message", "end", "open", "is_alive", "own", "say_apart"}
     offered = {name for name in vars(plain) if not name.startswith("_")} - inner
     assert offered - {"start"} <= set(vars(blocking))
 

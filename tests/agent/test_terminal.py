@@ -306,7 +306,7 @@ class TestEnding:
         assert time.monotonic() - start < 2.5
         assert gone_within(1, pids[0])
 
-    def test_a_turn_that_ends_while_a_task_still_runs_one_ends_it_with_its_next_word(self, converse):
+    def test_a_turn_that_ends_while_a_task_still_runs_one_ends_it(self, converse):
         client, session = converse("""
             import asyncio, sys
             tasks = []
@@ -321,7 +321,7 @@ class TestEnding:
         """)
         client.prompt(session)
 
-        assert texts(client.prompt(session, "wait")[0]) == "TurnEndedError"
+        assert texts(client.prompt(session, "wait")[0]) == "CancelledError"
         assert psutil.Process(client.process.pid).children() == []
 
     @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")

@@ -32,7 +32,7 @@ def test_usage_that_makes_no_sense_fails_in_the_agent(share, call):
 def test_the_first_prompt_is_the_title_until_the_agent_gives_another(share):
     client, session = share(OBEDIENT)
 
-    updates, _ = client.prompt(session, "# Ask\nawait turn.session.set_title('Mine')")
+    updates, _ = client.prompt(session, "# Ask\nturn.session.set_title('Mine')")
 
     titles = [update["title"] for update in updates if update["sessionUpdate"] == "session_info_update"]
     assert titles == ["# Ask", "Mine"]

@@ -14,7 +14,7 @@ class Commanding(Agent):
         if turn.command is None:
             await turn.say("no command")
         elif turn.command.name == "stop":
-            await turn.session.set_commands([Command("go", "Go on")])
+            turn.session.set_commands([Command("go", "Go on")])
         else:
             await turn.say(f"{turn.command.name}|{turn.command.arguments}")
 """

@@ -93,8 +93,8 @@ def test_plan_mode_title_and_usage_come_back_as_they_were_last(start, tmp_path):
         async def prompt(self, turn):
             plan = await turn.plan("Think", "Write")
             await plan.complete("Think")
-            await turn.session.set_mode("act")
-            await turn.session.set_title("A better title")
+            turn.session.set_mode("act")
+            turn.session.set_title("A better title")
             await turn.usage(100, 1000, cost=0.5, currency="EUR")
     """
     first = start(source)

@@ -15,10 +15,10 @@ class Preparing(Agent):
     modes = [Mode("ask"), Mode("act")]
 
     async def opened(self, session):
-        await session.declare(options=[Select("model", ["small", "large"])])
-        await session.set_mode("act")
-        await session.set_commands([Command("go", "Go on")])
-        await session.set_title("Prepared")
+        session.declare(options=[Select("model", ["small", "large"])])
+        session.set_mode("act")
+        session.set_commands([Command("go", "Go on")])
+        session.set_title("Prepared")
         await asyncio.sleep(0.05)  # as long as everything that was sent needs to be written
 
     async def prompt(self, turn):

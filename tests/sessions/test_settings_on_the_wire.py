@@ -23,9 +23,9 @@ class Choosy(Agent):
             await turn.say("started")
             await asyncio.Event().wait()
         elif turn.text.startswith("set "):
-            await session.set_mode(turn.text.removeprefix("set "))
+            session.set_mode(turn.text.removeprefix("set "))
         elif turn.text == "use mini":
-            await session.set_option("model", "mini")
+            session.set_option("model", "mini")
         await turn.say(f"{session.mode} {session.options['model']} {session.options['web']}")
 
     async def mode_changed(self, session):

@@ -337,7 +337,7 @@ class TestCopying:
         write(store, "one", "user", "stop")
         write(store, "one", "user", "text")
 
-        made = asyncio.run(store.copy("one", record("two", cwd="/elsewhere", roots=("/r",))))
+        made = asyncio.run(store.copy("one", record("two", cwd="/elsewhere", roots=("/r",)), until="stop"))
 
         assert asyncio.run(store.find("two")) == made
         assert (made.title, made.turns, made.cwd, made.roots) == ("Original", 2, "/elsewhere", ("/r",))
@@ -349,7 +349,7 @@ class TestCopying:
     def test_both_go_on_by_themselves(self, store):
         create(store, record())
         write(store, "one", "user", "stop")
-        asyncio.run(store.copy("one", record("two", title="Copy")))
+        asyncio.run(store.copy("one", record("two", title="Copy"), until="stop"))
 
         write(store, "two", "user", "stop")
         asyncio.run(store.delete("one"))
@@ -360,7 +360,7 @@ class TestCopying:
     def test_a_session_without_a_whole_turn_gives_an_empty_copy(self, store):
         create(store, record())
         write(store, "one", "user")
-        assert asyncio.run(store.copy("one", record("two"))).turns == 0
+        assert asyncio.run(store.copy("one", record("two"), until="stop")).turns == 0
         assert asyncio.run(store.entries("two")) == []
 
     def test_what_was_not_yet_written_is_copied_too(self, store):
@@ -371,18 +371,18 @@ class TestCopying:
             journal.begin_turn()
             journal.text("text", "m", "said")
             journal.add("stop", "", b"")
-            await store.copy("one", record("two"))
+            await store.copy("one", record("two"), until="stop")
             return await store.entries("two")
 
         assert [entry.kind for entry in asyncio.run(copy_at_once())] == ["text", "stop"]
 
     def test_what_is_not_there_cannot_be_copied(self, store):
-        assert asyncio.run(store.copy("nobody's", record("two"))) is None
+        assert asyncio.run(store.copy("nobody's", record("two"), until="stop")) is None
         assert asyncio.run(store.find("two")) is None
 
     def test_a_copy_is_held_by_who_made_it(self, store):
         create(store, record())
-        asyncio.run(store.copy("one", record("two")))
+        asyncio.run(store.copy("one", record("two"), until="stop"))
         assert asyncio.run(store.hold("two"))
 
 

@@ -50,6 +50,9 @@ class Agent:
     async def opened(self, session: Session) -> None:
         """A session begins, or goes on after a restart: `session.state` is what was saved of it."""
 
+    async def moved(self, session: Session) -> None:
+        """The client opened the session again with other directories or MCP servers."""
+
     async def closed(self, session: Session) -> None:
         """A session is left; it may be opened again later."""
 

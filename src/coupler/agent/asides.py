@@ -15,14 +15,17 @@ from msgspec import UNSET
 
 from coupler.agent.errors import describe
 from coupler.agent.text import chosen, plain_text
-from coupler.events import Compaction, CompactionSummary, Notice, Usage
+from coupler.events import Compaction, CompactionSummary, Notice, Text, Usage
 from coupler.schema.v1 import Cost, TextContent
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
+NOTICES = "session.notices"
+COMPACTION = "session.compaction"
+"""What a client advertises if it can show these."""
+
 SEVERITIES = ("info", "warning", "error")
-GATE = "session.compaction"
 
 MOST_TOKENS = 2**63 - 1
 
@@ -103,7 +106,7 @@ class Compacting:
 
     @property
     def _is_shown(self) -> bool:
-        return self._turn.editor.offers(GATE)
+        return self._turn.editor.offers(COMPACTION)
 
     async def _report(self, compaction: Compaction) -> None:
         if self._is_shown:
@@ -116,5 +119,11 @@ class Compacting:
 
     def _settle(self, compaction: Compaction) -> None:
         """Without waiting for room: the turn is being cancelled, or fails."""
-        if self._is_shown and self._turn.is_alive:
+        if not self._turn.is_alive:
+            return
+        if self._is_shown:
             self._turn.session.send(compaction)
+        else:
+            session = self._turn.session
+            session.send(Text(spoken_compaction(compaction), session.new_message_id()))
+            self._turn.begin_new_message()

@@ -82,6 +82,11 @@ class _OnLoop:
         return self._loop.wait_for(work)
 
 
+async def _now(function: Callable[..., None], *arguments: Any, **keywords: Any) -> None:
+    """On the loop: a thread must not touch what the loop owns."""
+    function(*arguments, **keywords)
+
+
 class BlockingTurn(_OnLoop):
     """`Turn` for a plain function; every method waits until it is done."""
 
@@ -205,21 +210,21 @@ class BlockingSession(_OnLoop):
         self._session.state = state
 
     def set_mode(self, id: str) -> None:
-        self._wait(self._session.set_mode(id))
+        self._wait(_now(self._session.set_mode, id))
 
     def set_option(self, id: str, value: str | bool) -> None:
-        self._wait(self._session.set_option(id, value))
+        self._wait(_now(self._session.set_option, id, value))
 
     def set_title(self, title: str | None) -> None:
-        self._wait(self._session.set_title(title))
+        self._wait(_now(self._session.set_title, title))
 
     def set_commands(self, commands: Sequence[Command]) -> None:
-        self._wait(self._session.set_commands(commands))
+        self._wait(_now(self._session.set_commands, commands))
 
     def declare(
         self, *, modes: Sequence[Mode] | None = None, options: Sequence[Option] | None = None
     ) -> None:
-        self._wait(self._session.declare(modes=modes, options=options))
+        self._wait(_now(self._session.declare, modes=modes, options=options))
 
 
 class BlockingPlan(_OnLoop):

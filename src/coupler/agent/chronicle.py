@@ -7,7 +7,6 @@ kept fails the turn, and nothing else.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,31 +15,33 @@ from msgspec import Raw
 
 from coupler.agent.errors import agent_failed, store_failed
 from coupler.agent.state import StateError, pack
-from coupler.events import Commands, Info, Mode, Options, Text, Usage
-from coupler.events.record import STOP, TEXT, USER, End, end_record, text_in, to_record
+from coupler.events import Commands, Info, Mode, Options, Usage
+from coupler.events.record import STOP, USER, End, end_record, text_in, to_record
 from coupler.events.v1 import Emitted
+from coupler.store.clock import now
+from coupler.store.errors import StoreError
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from coupler.events.tool_call import ToolOutput
-    from coupler.store.errors import StoreError
     from coupler.store.journal import Journal
+
+TEXT_WAS_LOST = "a part of what was said could not be kept: the disk took nothing for too long"
 
 
 class Chronicle:
     """Writes a session's journal. It goes on where an earlier one ended."""
 
     def __init__(self, journal: Journal, *, turns: int = 0, state: bytes | None = None) -> None:
+        self.keep_text = journal.text
+        """Keep a piece of text: a way without detours, for what models stream."""
+        self.backlog = journal.backlog
         self._journal = journal
         self._turns = turns
         self._saved_state = state
 
     def keep(self, event: Emitted | ToolOutput) -> None:
         """Keep an event that the client is told."""
-        if type(event) is Text:
-            # What models stream: worth a way without detours.
-            self._journal.text(TEXT, event.message_id or "", event.text)
-            return
         match event:
             case Usage():
                 self._journal.set(usage=msgspec.json.encode(event).decode())
@@ -52,11 +53,6 @@ class Chronicle:
                 self._journal.text(*text)
             case _:
                 self._journal.add(*to_record(event))
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more can be kept without falling behind."""
-        return self._journal.has_room
 
     def keep_settings(self, settings: dict[str, Any]) -> None:
         """Keep what was chosen."""
@@ -74,14 +70,14 @@ class Chronicle:
         self._journal.add(USER, message_id, blocks)
         if self._turns == 1:
             # Only now it is listed, whatever becomes of the turn; otherwise the turn's end is early enough.
-            self._journal.set(turns=1, updated_at=_now())
+            self._journal.set(turns=1, updated_at=now())
 
     async def until_turn_may_run(self) -> None:
-        """Refuse the prompt while nothing can be kept; it was never there then.
+        """Wait until the prompt is durable. If it cannot be, it was never there.
 
-        Otherwise it is not waited for: it is written in this tick of the loop, and most turns last longer.
+        Most prompts are by now: they are written in the same tick of the loop in which they came.
         """
-        if not self._journal.is_in_trouble:
+        if not self._journal.is_pending and not self._journal.is_delayed:
             return
         try:
             await self.until_stored()
@@ -98,9 +94,12 @@ class Chronicle:
         """
         failure: RpcError | None = None
         try:
-            self._keep_state(state)
+            self.keep_state(state)
         except StateError as error:
             failure = agent_failed(error)
+            end = End(error=failure.message)
+        if self._journal.has_lost_text:
+            failure = store_failed(StoreError("full", TEXT_WAS_LOST))
             end = End(error=failure.message)
 
         def flushed(error: StoreError | None) -> None:
@@ -109,7 +108,7 @@ class Chronicle:
                 self._journal.add(*end_record(End(error=str(error))))
             done(failure if error is None else store_failed(error))
 
-        self._journal.set(turns=self._turns, updated_at=_now())
+        self._journal.set(turns=self._turns, updated_at=now())
         self._journal.add(*end_record(end))
         self._journal.flush(flushed)
 
@@ -119,7 +118,8 @@ class Chronicle:
         self._journal.flush(lambda error: _settle(stored, error))
         await stored
 
-    def _keep_state(self, state: Any) -> None:
+    def keep_state(self, state: Any) -> None:
+        """Keep the agent's own memory with what comes next; raises StateError if that cannot be done."""
         packed = pack(state)
         if packed != self._saved_state:
             self._saved_state = packed
@@ -140,7 +140,3 @@ def _settle(stored: asyncio.Future[None], error: StoreError | None) -> None:
         stored.set_result(None)
     else:
         stored.set_exception(store_failed(error))
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -53,7 +53,6 @@ class AgentConnection:
         self._peer = Peer(transport, self, frame_limit=frame_limit)
         self._introduction = introduction
         self._already_introduced = already_introduced
-        self._is_finishing = False
         self._sessions = Sessions(self._peer, blueprint)
         self._calls: SessionCalls | None = None
 
@@ -70,7 +69,6 @@ class AgentConnection:
 
         What takes longer than `patience` seconds is given up.
         """
-        self._is_finishing = True
         if self._calls is not None:
             self._calls.is_finishing = True
         self._cancel_turns()
@@ -82,7 +80,7 @@ class AgentConnection:
         except TimeoutError:
             log.warning("the client was not waited for any longer")
         await self._peer.close(grace=0.2)
-        self._sessions.close_store()
+        self._sessions.close_archive()
 
     def request_received(self, request: Request) -> None:
         if request.method == "initialize":

@@ -83,8 +83,12 @@ def identity_of(agent: Agent | type[Agent]) -> str:
 
 def identity(module: str, name: str) -> str:
     """A name that is the same under `python app.py` and `coupler serve app.py`, and nobody else's."""
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if not isinstance(file, str) or is_installed(file):
+    loaded = sys.modules.get(module)
+    file = getattr(loaded, "__file__", None)
+    if module == "__main__":
+        # Under `python -m package`; every program would be called alike.
+        module = getattr(getattr(loaded, "__spec__", None), "name", None) or module
+    if not isinstance(file, str) or (is_installed(file) and module != "__main__"):
         return f"{module}:{name}"
     return f"{os.path.abspath(file)}:{name}"
 

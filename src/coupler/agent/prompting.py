@@ -52,7 +52,7 @@ class Prompting:
         grace = CANCEL_GRACE if grace is None else grace
         self._turn.grace = min(self._turn.grace, grace)
         if not self._is_cancelled:
-            self._is_cancelled = True
+            self._is_cancelled = self._turn.is_cancelled = True
             # A task that is cancelled before its first step never enters its own code.
             if self._has_begun:
                 self._task.cancel()
@@ -134,7 +134,10 @@ class Prompting:
             return
         self._end()
         end = End(error=outcome.message) if isinstance(outcome, RpcError) else End(reason=outcome)
-        self._turn.session.end_turn(end, lambda error: self._answer(error or outcome))
+        # Who cancelled wants to hear that, also of a turn that could not be kept.
+        self._turn.session.end_turn(
+            end, lambda error: self._answer(outcome if error is None or self._is_cancelled else error)
+        )
 
     def _end(self) -> None:
         self._is_over = True

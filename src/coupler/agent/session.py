@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from coupler.agent.agent import Agent, accepted_blocks
 from coupler.agent.command import Command, declared_commands
 from coupler.agent.editor import Editor
 from coupler.agent.errors import session_busy
+from coupler.agent.hooks import call_hook
 from coupler.agent.ledger import Ledger
 from coupler.agent.mode import Mode
 from coupler.agent.option import Option
@@ -25,9 +27,9 @@ from coupler.agent.settings import Settings
 from coupler.agent.state import unpack
 from coupler.agent.text import whole_text
 from coupler.agent.turn import Turn
-from coupler.events import Commands, Info, Options, ToolUpdate
+from coupler.events import Commands, Info, Options, Text, ToolUpdate
 from coupler.events import Mode as ModeChange
-from coupler.events.record import End
+from coupler.events.record import TEXT, End
 from coupler.events.v1 import Emitted, to_update
 from coupler.schema.unknown import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer, SessionNotification
@@ -38,6 +40,7 @@ from coupler.wire.request import Request
 if TYPE_CHECKING:
     from coupler.agent.chronicle import Chronicle
     from coupler.events.tool_call import ToolOutput
+    from coupler.store.scribe import Backlog
     from coupler.store.sessions import SessionRecord
 
 log = logging.getLogger("coupler.agent")
@@ -68,12 +71,13 @@ class Session:
         """The environment of what the session runs; a change concerns no other session."""
         self.state: Any = None
         """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
-        self.title: str | None = None
         self.ledger = Ledger(self._show_tool, self._keep_tool)
         self.in_order = asyncio.Lock()
         """Held by work that has to happen one after the other; a turn begins when it is free."""
         self._peer = peer
         self._chronicle: Chronicle | None = None
+        self._keep_text: Callable[[str, str, str], None] | None = None
+        self._backlog: Backlog | None = None
         self._announced: set[str] = set()
         # Part of every message id: a session that is loaded again must not repeat its old ones.
         nonce = os.urandom(4).hex()
@@ -83,6 +87,7 @@ class Session:
         self._commands: tuple[Command, ...] = ()
         self._commands_again: asyncio.TimerHandle | None = None
         self._is_known = False
+        self._title: str | None = None
         self._known_title: str | None = None
         self._prompting: Prompting | None = None
         self._awaiting_idle: list[asyncio.Future[None]] = []
@@ -103,6 +108,11 @@ class Session:
         return self.place.mcp_servers
 
     @property
+    def title(self) -> str | None:
+        """What the session is called; `set_title` changes it."""
+        return self._title
+
+    @property
     def agent(self) -> Agent:
         """Who answers the prompts."""
         return self._agent
@@ -120,7 +130,7 @@ class Session:
     @property
     def options(self) -> Mapping[str, str | bool]:
         """The value of each option."""
-        return self._settings.values
+        return MappingProxyType(dict(self._settings.values))
 
     @property
     def commands(self) -> tuple[Command, ...]:
@@ -144,31 +154,35 @@ class Session:
     def keep_in(self, chronicle: Chronicle) -> None:
         """From now on what happens is kept."""
         self._chronicle = chronicle
+        self._keep_text = chronicle.keep_text
+        self._backlog = chronicle.backlog
 
     async def move_to(self, place: Place) -> None:
         """Work in the directories and with the servers that the client names now."""
-        self.place = place
-        if self._chronicle is not None:
+        if self._chronicle is not None and place.additional_directories != self.place.additional_directories:
             self._chronicle.keep_roots(place.additional_directories)
             await self._chronicle.until_stored()
+        is_another, self.place = place != self.place, place
+        if is_another:
+            await call_hook(self._agent.moved, self)
 
     def go_on_from(self, record: SessionRecord) -> None:
-        """Take up what was saved of the session; its agent must be known by now."""
-        self.title = self._known_title = record.title
+        """Take up what was saved of the session; modes and options may still be unknown."""
+        self._title = self._known_title = record.title
         self._settings.restore(_parsed(record.settings))
         self.state = unpack(record.state)
 
-    async def set_mode(self, id: str) -> None:
+    def set_mode(self, id: str) -> None:
         """Switch the mode; the client is told."""
         if self._settings.set_mode(id):
             self.tell_settings(mode_changed=True)
 
-    async def set_option(self, id: str, value: str | bool) -> None:
+    def set_option(self, id: str, value: str | bool) -> None:
         """Change an option's value; the client is told."""
         if self._settings.set(id, value):
             self.tell_settings(mode_changed=False)
 
-    async def declare(
+    def declare(
         self, *, modes: Sequence[Mode] | None = None, options: Sequence[Option] | None = None
     ) -> None:
         """Offer other modes or options from now on; values that are still offered stay."""
@@ -176,17 +190,17 @@ class Session:
         self._settings.declare(modes, options)
         self.tell_settings(mode_changed=self.mode != mode)
 
-    async def set_commands(self, commands: Sequence[Command]) -> None:
+    def set_commands(self, commands: Sequence[Command]) -> None:
         """Offer other slash commands from now on."""
         self._commands = declared_commands(commands)
         self._send_commands()
 
-    async def set_title(self, title: str | None) -> None:
+    def set_title(self, title: str | None) -> None:
         """Name the session, for lists and tabs; None clears the name."""
-        self.title = whole_text(title, "a session's title") if title is not None else None
+        self._title = whole_text(title, "a session's title") if title is not None else None
         if self._chronicle is not None:
-            self._chronicle.keep(Info(self.title))
-        self._tell(Info(self.title))
+            self._chronicle.keep(Info(self._title))
+        self._tell(Info(self._title))
 
     def tell_settings(self, *, mode_changed: bool) -> None:
         """Tell the client, in both ways there are to say it, and keep it."""
@@ -254,10 +268,20 @@ class Session:
             self._awaiting_idle.append(idle)
             await idle
 
-    def end(self) -> None:
-        """The session is left: nothing more is sent of it."""
+    def fall_silent(self) -> None:
+        """The session is being left: the client hears no more of it."""
+        self._is_known = False
         if self._commands_again is not None:
             self._commands_again.cancel()
+
+    def keep_state(self) -> None:
+        """Keep the agent's own memory as it is now; raises StateError if that cannot be done."""
+        if self._chronicle is not None:
+            self._chronicle.keep_state(self.state)
+
+    def stop_keeping(self) -> None:
+        """The session is somebody else's from now on."""
+        self._chronicle = self._keep_text = self._backlog = None
 
     def new_message_id(self) -> str:
         """An id that no other message of this session has."""
@@ -265,7 +289,10 @@ class Session:
 
     def send(self, event: Emitted) -> None:
         """Send an event and keep it. Never blocks."""
-        if self._chronicle is not None:
+        if self._keep_text is not None and type(event) is Text:
+            # What models stream: worth a way without detours.
+            self._keep_text(TEXT, event.message_id or "", event.text)
+        elif self._chronicle is not None:
             self._chronicle.keep(event)
         self.show(event)
 
@@ -276,15 +303,15 @@ class Session:
 
     def has_room(self) -> bool:
         """Whether more can be sent without waiting."""
-        return self._peer.outbox.has_room(self.id) and (self._chronicle is None or self._chronicle.has_room)
+        return self._peer.outbox.has_room(self.id) and not (self._backlog and self._backlog.is_full)
 
     async def wait_for_room(self) -> None:
         """Wait while too much of this session is unsent, or of all sessions unwritten."""
         await self._peer.outbox.wait_for_room(self.id)
-        if self._chronicle is not None and not self._chronicle.has_room:
+        if self._backlog and self._backlog.is_full:
             # A disk that fails must not stop a turn here; its end will tell.
             with contextlib.suppress(RpcError):
-                await self._chronicle.until_stored()
+                await self.until_stored()
 
     async def call_editor(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something, after everything this session has sent so far."""
@@ -313,8 +340,7 @@ class Session:
         first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
         if first_line:
             cut = len(first_line) > LONGEST_TITLE
-            self.title = f"{first_line[: LONGEST_TITLE - 1].rstrip()}…" if cut else first_line
-            self.send(Info(self.title))
+            self.set_title(f"{first_line[: LONGEST_TITLE - 1].rstrip()}…" if cut else first_line)
 
     def _send_commands(self) -> None:
         self._tell(Commands(tuple(command.as_available() for command in self._commands)))

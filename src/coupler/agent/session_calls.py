@@ -1,7 +1,8 @@
 """What a client can ask about sessions, one method each.
 
-While a session is being opened, whatever else the client asks about it waits, in order: a prompt that was
-sent right behind a `session/load` finds the session open. A cancel waits for nothing.
+While a session is being opened or left, whatever else the client asks about it waits, in order: a prompt that
+was sent right behind a `session/load` finds the session open, and a load behind a `session/close` finds it
+closed. A cancel waits for nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from coupler.agent.setting_changes import OptionChange, change_mode, change_opti
 from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
 from coupler.wire.errors import CANCELLED, RpcError
-from coupler.wire.request import Request
+from coupler.wire.request import Request, internal_error
 
 log = logging.getLogger("coupler.agent")
 
@@ -41,7 +42,7 @@ class SessionCalls:
         self._sessions = sessions
         self._editor = editor
         self._when_prompted = when_prompted
-        self._opening: dict[str, list[_Waiting]] = {}
+        self._in_transition: dict[str, list[_Waiting]] = {}
         self._calls: dict[str, Callable[[Request, Any], None]] = {
             "session/new": self._new,
             "session/load": self._load,
@@ -60,8 +61,8 @@ class SessionCalls:
         return method in self._calls
 
     def receive(self, request: Request, params: Any) -> None:
-        """Answer a request, or let it wait until its session is open."""
-        waiting = self._opening.get(getattr(params, "session_id", ""))
+        """Answer a request, or let it wait until its session is open or gone."""
+        waiting = self._in_transition.get(getattr(params, "session_id", ""))
         if waiting is None or request.method == "session/cancel":
             self._calls[request.method](request, params)
             return
@@ -71,7 +72,7 @@ class SessionCalls:
 
     def cancel(self, session_id: str) -> None:
         """Cancel what runs in a session, and the prompts that wait for it."""
-        waiting = self._opening.get(session_id, [])
+        waiting = self._in_transition.get(session_id, [])
         for entry in [*waiting]:
             if entry.request.method == "session/prompt":
                 waiting.remove(entry)
@@ -109,11 +110,7 @@ class SessionCalls:
         session = self._sessions.find(session_id)
         if session is not None and session.is_busy:
             raise session_busy(session_id)
-        # The answer follows what is replayed.
-        request.lane = session_id
-        self._opening[session_id] = []
-
-        request.when_answered(lambda: self._serve_waiting(session_id))
+        self._begin_transition(request, session_id)
 
         async def reopen() -> v1.LoadSessionResponse | v1.ResumeSessionResponse:
             session = await self._sessions.reopen(session_id, place, self._editor, replaying=replaying)
@@ -138,12 +135,11 @@ class SessionCalls:
 
     def _close(self, request: Request, params: v1.CloseSessionRequest) -> None:
         session = self._session(params.session_id)
-        # The answer of the turn that is cancelled goes first.
-        request.lane = session.id
+        self._begin_transition(request, session.id)
         request.run(self._sessions.close(session))
 
     def _delete(self, request: Request, params: v1.DeleteSessionRequest) -> None:
-        request.lane = params.session_id
+        self._begin_transition(request, params.session_id)
         request.run(self._sessions.delete(params.session_id))
 
     def _set_mode(self, request: Request, params: v1.SetSessionModeRequest) -> None:
@@ -165,7 +161,7 @@ class SessionCalls:
 
     def _cancel_with_answer(self, request: Request, params: v1.CancelNotification) -> None:
         """`session/cancel` is a notification; a client that sends it as a request is obeyed as well."""
-        if params.session_id not in self._opening:
+        if params.session_id not in self._in_transition:
             self._session(params.session_id)
         self.cancel(params.session_id)
         request.answer(None)
@@ -176,16 +172,25 @@ class SessionCalls:
             raise unknown_session(id)
         return session
 
+    def _begin_transition(self, request: Request, id: str) -> None:
+        """Let others wait until this one is answered, which it is after all that was sent of the session."""
+        request.lane = id
+        self._in_transition[id] = []
+        request.when_answered(lambda: self._serve_waiting(id))
+
     def _serve_waiting(self, id: str) -> None:
-        waiting = self._opening.pop(id)
+        waiting = self._in_transition.pop(id)
         for index, (request, params) in enumerate(waiting):
-            if id in self._opening:  # one of them opens it again
-                self._opening[id].extend(waiting[index:])
+            if id in self._in_transition:  # one of them began another
+                self._in_transition[id].extend(waiting[index:])
                 return
             try:
                 self._calls[request.method](request, params)
             except RpcError as error:
                 request.fail(error)
+            except Exception as error:
+                log.exception("%s failed", request.method)
+                request.fail(internal_error(error))
 
 
 def _give_up(waiting: list[_Waiting], entry: _Waiting) -> None:

@@ -54,4 +54,5 @@ async def _change(session: Session, field: str, option: str, change: Callable[[]
             )
             raise error if isinstance(error, asyncio.CancelledError) else agent_failed(error) from None
         session.tell_settings(mode_changed=is_mode)
+        session.keep_state()
         await session.until_stored()

@@ -61,13 +61,15 @@ class Terminal:
         cancelled. Raises `SpawnError` if it cannot be started; how it ends is no error.
         """
         self._turn.check_alive()
+        if self._turn.is_cancelled:
+            raise asyncio.CancelledError("the turn was cancelled: it runs no more commands")
         command = _Command(self._turn, (program, *arguments), cwd, env, input)
         call = innermost_call(self._turn)
         if call is not None:
-            return await self._run(command, call, timeout, output_limit)
+            return await self._turn.own(self._run(command, call, timeout, output_limit))
         line = command.line()
         async with self._turn.tool(line, kind="execute", input={"command": line}) as call:
-            finished = await self._run(command, call, timeout, output_limit)
+            finished = await self._turn.own(self._run(command, call, timeout, output_limit))
             await call.result({"exitCode": finished.exit_code, "signal": finished.signal})
             return finished
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct
 
 from coupler.agent.ledger import text_content
 from coupler.events import (
@@ -127,7 +127,7 @@ class _Account:
                 self._compact(entry.at, compaction)
             case CompactionSummary(id, block):
                 before = self._compactions.get(id) or Compaction(id, "in_progress")
-                self._compact(entry.at, Compaction(id, before.status, (*(before.summary or ()), block)))
+                self._compact(entry.at, before.extended(block))
             case event:
                 self._order.append((entry.at, event))
 
@@ -148,11 +148,7 @@ class _Account:
         before = self._compactions.get(event.id)
         if before is None:
             self._order.append((at, ("compaction", event.id)))
-            self._compactions[event.id] = event
-            return
-        summary = before.summary if event.summary is UNSET else event.summary
-        error = before.error if event.error is UNSET else event.error
-        self._compactions[event.id] = Compaction(event.id, event.status, summary, error)
+        self._compactions[event.id] = before.updated(event) if before is not None else event
 
     def _final(self, each: Told | tuple[str, str]) -> Told:
         match each:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from coupler.agent.asides import Compacting, make_notice, spoken_notice, usage
+from coupler.agent.asides import NOTICES, Compacting, make_notice, spoken_notice, usage
 from coupler.agent.call import Call
 from coupler.agent.command import Invocation, invoked
 from coupler.agent.plan import Plan
@@ -22,6 +23,8 @@ from coupler.schema.v1 import ContentBlock, ToolKind
 if TYPE_CHECKING:
     from coupler.agent.editor import Editor
     from coupler.agent.session import Session
+
+T = TypeVar("T")
 
 CANCEL_GRACE = 5.0
 """Seconds between asking cancelled work to end and ending it."""
@@ -42,7 +45,8 @@ class Turn:
         self._text: str | None = None
         self._ended_by: type[BaseException] | None = None
         self._message: tuple[Role, str] | None = None
-        self._questions: set[asyncio.Task[Any]] = set()
+        self.is_cancelled = False
+        self._work: set[asyncio.Task[Any]] = set()
 
     @property
     def text(self) -> str:
@@ -100,7 +104,7 @@ class Turn:
     async def notice(self, title: str, description: str | None = None, *, severity: str = "info") -> None:
         """Tell the user something that is not part of the conversation: "info", "warning" or "error"."""
         notice = make_notice(title, description, severity)
-        if self.editor.offers("session.notices"):
+        if self.editor.offers(NOTICES):
             await self.report(notice)
         else:
             await self.say_apart(spoken_notice(notice))
@@ -142,12 +146,16 @@ class Turn:
         A question that is open when the turn ends is taken back.
         """
         self.check_alive()
-        question = asyncio.ensure_future(self.session.call_editor(request, deadline))
-        self._questions.add(question)
+        return await self.own(self.session.call_editor(request, deadline))
+
+    async def own(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something that ends with the turn at the latest, whichever task began it."""
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
         try:
-            return await question
+            return await task
         finally:
-            self._questions.discard(question)
+            self._work.discard(task)
 
     @property
     def is_alive(self) -> bool:
@@ -166,8 +174,8 @@ class Turn:
     def end(self, by: type[BaseException] = TurnEndedError) -> None:
         """The prompt is answered; whoever still uses the turn gets this exception."""
         self._ended_by = by
-        for question in self._questions:
-            question.cancel()
+        for task in self._work:
+            task.cancel()
 
     def _message_id(self, role: Role) -> str:
         if self._message is None or self._message[0] != role:

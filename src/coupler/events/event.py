@@ -92,6 +92,16 @@ class Compaction(Struct, frozen=True):
     summary: tuple[ContentBlock, ...] | UnsetType | None = UNSET
     error: str | UnsetType | None = UNSET
 
+    def updated(self, later: Compaction) -> Compaction:
+        """The compaction after an update."""
+        summary = self.summary if later.summary is UNSET else later.summary
+        error = self.error if later.error is UNSET else later.error
+        return Compaction(self.id, later.status, summary, error)
+
+    def extended(self, block: ContentBlock) -> Compaction:
+        """The compaction with another piece of its summary."""
+        return Compaction(self.id, self.status, (*(self.summary or ()), block), self.error)
+
 
 class CompactionSummary(Struct, frozen=True):
     """A piece of a compaction's summary."""

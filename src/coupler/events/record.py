@@ -87,20 +87,21 @@ def to_record(event: Recorded) -> Record:
 def from_record(kind: str, key: str, body: bytes) -> Recorded | UserMessage | End | None:
     """The event that was kept; None for what a newer version wrote, or a broken disk."""
     try:
-        match kind:
-            case "text":
-                return Text(body.decode(), key or None)
-            case "thought":
-                return Thought(body.decode(), key or None)
-            case "output":
-                return ToolOutput(key, v1.Content(v1.TextContent(body.decode())))
-            case "user":
-                return UserMessage(key, msgspec.json.decode(body, type=tuple[Raw, ...]))
-            case _ if kind in _TYPES:
-                return decode(_TYPES[kind], body, "client")  # type: ignore[return-value]
-    except (DecodingError, msgspec.DecodeError, UnicodeDecodeError):
+        if kind in JOINED:
+            return _from_text(kind, key, body.decode())
+        if kind == USER:
+            return UserMessage(key, msgspec.json.decode(body, type=tuple[Raw, ...]))
+        if kind in _TYPES:
+            return decode(_TYPES[kind], body, "client")  # type: ignore[return-value]
+    except (DecodingError, msgspec.DecodeError, ValueError, RecursionError, AttributeError, TypeError):
         return None
     return None
+
+
+def _from_text(kind: str, key: str, text: str) -> Recorded:
+    if kind == OUTPUT:
+        return ToolOutput(key, v1.Content(v1.TextContent(text)))
+    return Thought(text, key or None) if kind == THOUGHT else Text(text, key or None)
 
 
 def end_record(end: End) -> Record:

@@ -28,7 +28,7 @@ PATIENCE = 5.0
 CHECKPOINT_AT = 4 * 1024 * 1024
 """Bytes by which the write-ahead log grows between two checkpoints."""
 
-LARGEST_LOG = 32 * 1024 * 1024
+LARGEST_LOG = 256 * 1024 * 1024
 """Bytes of the log from which on writers must wait while it is emptied; they may be too busy for less."""
 
 IN_MEMORY = ":memory:"

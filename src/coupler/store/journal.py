@@ -10,19 +10,19 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from coupler.store.clock import now
 from coupler.store.errors import StoreError
 
 if TYPE_CHECKING:
-    from coupler.store.scribe import Scribe
+    from coupler.store.scribe import Backlog, Scribe
 
 log = logging.getLogger("coupler.store")
 
-MOST_PENDING = 64 * 1024 * 1024
-"""Bytes that a journal keeps while they cannot be written."""
+ENOUGH = 512 * 1024
+"""Bytes of entries that are read at once; their reader is not the only one to be served."""
 
 ROW_COST = 200
 """What an entry costs besides its body, in bytes that take as long to write."""
@@ -93,18 +93,24 @@ class Journal:
         return bool(self._rows or self._columns or self._kind is not None)
 
     @property
-    def has_room(self) -> bool:
-        """Whether more can be taken without falling behind."""
-        return self._scribe.has_room
+    def backlog(self) -> Backlog:
+        """Whether more should be taken now; the same for all journals of a store."""
+        return self._scribe.backlog
 
     @property
-    def is_in_trouble(self) -> bool:
-        """Whether what came before could not be written, so that what comes now may not be either."""
-        return self._scribe.is_in_trouble
+    def is_delayed(self) -> bool:
+        """Whether what was handed on is still being written, or could not be."""
+        return self._scribe.is_writing or self._scribe.is_in_trouble
+
+    @property
+    def has_lost_text(self) -> bool:
+        """Whether something of this turn was dropped, because it could not be written for too long."""
+        return self._has_shed
 
     def begin_turn(self) -> int:
         """Let the following entries belong to the next turn; returns its number."""
         self._close_text()
+        self._has_shed = False
         self._turn += 1
         return self._turn
 
@@ -124,7 +130,7 @@ class Journal:
         _refuse_unstorable(kind, key)
         self._close_text()
         self._seq += 1
-        self._rows.append((self.number, self._seq, self._turn, _now(), kind, key, body))
+        self._rows.append((self.number, self._seq, self._turn, now(), kind, key, body))
         self._size += len(body)
         self._scribe.size += len(body) + ROW_COST
         self._scribe.expect(self, soon=True)
@@ -176,12 +182,12 @@ class Journal:
         self._columns = columns | self._columns
         self._size += sum(len(row[6]) for row in rows)
 
-    def shed(self) -> int:
-        """Drop text if there is too much to keep in memory; returns the size of what stays."""
+    def shed(self, limit: int) -> int:
+        """Drop text if there is more than this to keep in memory; returns the size of what stays."""
         self._close_text()
-        if self._size > MOST_PENDING:
+        if self._size > limit:
             self._keep([row for row in self._rows if row[4] not in self._text_kinds])
-            if self._size > MOST_PENDING:
+            if self._size > limit:
                 self._keep([])
             if not self._has_shed:
                 log.error("a session's journal could not be written for too long: a part of it is lost")
@@ -195,7 +201,7 @@ class Journal:
     def _open_text(self, kind: str, key: str, piece: str) -> None:
         _refuse_unstorable(kind, key)
         self._close_text()
-        self._kind, self._key, self._at = kind, key, _now()
+        self._kind, self._key, self._at = kind, key, now()
         self._pieces = [piece]
         self._seq += 1
         self._text_kinds.add(kind)
@@ -242,8 +248,15 @@ def read_entries(connection: sqlite3.Connection, id: str, after: int, limit: int
         "SELECT seq, turn, at, kind, key, body FROM entries WHERE session ="
         " (SELECT number FROM sessions WHERE id = ? AND deleted = 0) AND seq > ? ORDER BY seq LIMIT ?",
         [id, after, limit],
-    ).fetchall()
-    return [Entry(*row) for row in rows]
+    )
+    entries: list[Entry] = []
+    size = 0
+    for row in rows:
+        entries.append(Entry(*row))
+        size += len(row[-1])
+        if size >= ENOUGH:
+            break
+    return entries
 
 
 def read_end(connection: sqlite3.Connection, id: str) -> tuple[int, int, int] | None:
@@ -270,7 +283,3 @@ def _refuse_unstorable(*texts: str) -> None:
     for text in texts:
         if not text.isascii():
             text.encode()
-
-
-def _now() -> int:
-    return int(time.time() * 1000)

@@ -61,7 +61,34 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO meta VALUES ('cursor key', ?)", [os.urandom(32)])
 
 
-MIGRATIONS: Sequence[Migration] = (_create_tables,)
+def _add_choices(connection: sqlite3.Connection) -> None:
+    # One row a scope: who chooses again for the same scope changes their mind.
+    connection.execute(
+        """CREATE TABLE choices (
+            project TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            pattern TEXT NOT NULL,
+            effect TEXT NOT NULL,
+            made_at INTEGER NOT NULL,
+            PRIMARY KEY (project, subject, pattern)
+        ) WITHOUT ROWID"""
+    )
+
+
+def _add_trust(connection: sqlite3.Connection) -> None:
+    # Paths are the system's bytes, which need not be text. A file keeps every content it was trusted with,
+    # so that going back and forth between two branches asks once for each.
+    connection.execute(
+        """CREATE TABLE trusted_files (
+            path BLOB NOT NULL,
+            digest BLOB NOT NULL,
+            trusted_at INTEGER NOT NULL,
+            PRIMARY KEY (path, digest)
+        ) WITHOUT ROWID"""
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (_create_tables, _add_choices, _add_trust)
 
 
 def check_version(connection: sqlite3.Connection, path: str) -> bool:

@@ -38,6 +38,9 @@ interpreter that, once a flush is left to it, more text comes than it can write.
 CATCH_UP_LIMIT = 4 * INLINE_LIMIT
 """Bytes that are written on the event loop after the thread's turn, to get back to small flushes."""
 
+MOST_PENDING = 64 * 1024 * 1024
+"""Bytes that all journals together keep while they cannot be written."""
+
 ROOM = 2 * INLINE_LIMIT
 """Bytes that may be pending before those who can wait should."""
 
@@ -45,6 +48,7 @@ RETRY_AFTER = 1.0
 """Seconds between a failure and the next try."""
 
 _ROWS_OF_ONE_STATEMENT = 1000
+_WHOLE_ROW = "SELECT * FROM entries WHERE session = ? AND seq = ?"
 _WIDTH = len(Entry._fields) + 1
 
 Done = Callable[[StoreError | None], None]
@@ -72,12 +76,22 @@ class _Batch(NamedTuple):
                 _update(connection, part.journal.number, part.columns)
 
 
+class Backlog:
+    """What is not written yet, as those see it who could wait: a plain flag, because they look very often."""
+
+    __slots__ = ("is_full",)
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+
 class Scribe:
     """Writes for all sessions of a store. Used on the event loop's thread only."""
 
     def __init__(self, database: Database) -> None:
         self.size = 0
         self.due_at = FLUSH_AT
+        self.backlog = Backlog()
         self._database = database
         self._journals: dict[Journal, None] = {}
         self._waiting: list[Done] = []
@@ -86,11 +100,6 @@ class Scribe:
         self._under_way: tuple[_Batch, Future[None]] | None = None
         self._has_failed = False
         self._is_closed = False
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more can be taken without falling behind; after a failure waiting would not help."""
-        return self.size < ROOM or self._has_failed
 
     @property
     def is_writing(self) -> bool:
@@ -115,8 +124,10 @@ class Scribe:
         if self._under_way is None and not self._has_failed:
             self._write()
         else:
-            self.size = sum([journal.shed() for journal in self._journals])
+            self.size = self._shed()
             self.due_at = self.size + FLUSH_AT
+            # After a failure waiting would not help.
+            self.backlog.is_full = self.size >= ROOM and not self._has_failed
 
     def flush(self, done: Done) -> None:
         """Write everything so far, then call `done`."""
@@ -235,6 +246,7 @@ class Scribe:
         if not self._has_failed:
             log.warning("sessions cannot be stored, trying again: %s", error)
         self._has_failed = True
+        self.backlog.is_full = False
         later = self._journals
         self._journals = {}
         for journal, rows, columns in batch.parts:
@@ -242,10 +254,15 @@ class Scribe:
                 journal.give_back(rows, columns)
                 self._journals[journal] = None
         self._journals |= later
-        self.size = sum([journal.shed() for journal in self._journals])
+        self.size = self._shed()
         self.due_at = self.size + FLUSH_AT
         self._timer = asyncio.get_running_loop().call_later(RETRY_AFTER, self._write)
         _tell(batch, error)
+
+    def _shed(self) -> int:
+        """See to it that what cannot be written does not fill the memory; returns the size of what stays."""
+        share = MOST_PENDING // max(len(self._journals), 1)
+        return sum([journal.shed(share) for journal in self._journals])
 
     def _explained(self, error: BaseException) -> StoreError:
         if isinstance(error, StoreError):
@@ -258,6 +275,7 @@ class Scribe:
         batch = _Batch([part for part in parts if part.rows or part.columns], self._waiting, self.size)
         self._journals, self._waiting = {}, []
         self.size, self.due_at = 0, FLUSH_AT
+        self.backlog.is_full = False
         return batch
 
     def _set_alarm(self, soon: bool) -> None:
@@ -275,7 +293,10 @@ class Scribe:
 
 def _tell(batch: _Batch, error: StoreError | None) -> None:
     for done in batch.waiting:
-        done(error)
+        try:
+            done(error)
+        except Exception:
+            log.exception("the end of a flush could not be handled")
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values: Any) -> None:
@@ -286,20 +307,34 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[..., None], *values
 
 
 def _insert(connection: sqlite3.Connection, rows: list[Row]) -> None:
-    """Insert many rows with few steps: on a thread each step may wait for the interpreter.
-
-    A row that is there already is the same one, from a try that succeeded and did not know.
-    """
+    """Insert many rows with few steps: on a thread each step may wait for the interpreter."""
     most = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) // _WIDTH
     most = min(most, _ROWS_OF_ONE_STATEMENT)
     for start in range(0, len(rows), most):
         some = rows[start : start + most]
-        connection.execute(_insertion(len(some)), [value for row in some for value in row])
+        try:
+            connection.execute(_insertion(len(some)), [value for row in some for value in row])
+        except sqlite3.IntegrityError:
+            _insert_missing(connection, some)
+
+
+def _insert_missing(connection: sqlite3.Connection, rows: list[Row]) -> None:
+    """A row that is there already is the same one, from a try that succeeded and did not know.
+
+    Any other is the work of somebody who has the session as well, and must not be lost.
+    """
+    for row in rows:
+        session, seq = row[:2]
+        there = connection.execute(_WHOLE_ROW, [session, seq]).fetchone()
+        if there is None:
+            connection.execute(_insertion(1), row)
+        elif there != row:
+            raise StoreError("unusable", "another process has written into this session: load it again")
 
 
 @lru_cache(128)
 def _insertion(count: int) -> str:
-    return "INSERT OR REPLACE INTO entries VALUES " + ",".join(["(?,?,?,?,?,?,?)"] * count)
+    return "INSERT INTO entries VALUES " + ",".join(["(?,?,?,?,?,?,?)"] * count)
 
 
 def _update(connection: sqlite3.Connection, number: int, columns: dict[str, Any]) -> None:

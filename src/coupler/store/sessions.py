@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from typing import Any, NamedTuple
 
 import msgspec
 
+from coupler.store.clock import now
 from coupler.store.cursor import Position, Query, Seal
 from coupler.store.errors import HeldError
 from coupler.store.holder import Holder, pid_of
 
 PURGE_SLICE = 1000
 """Entries that are removed in one transaction, so that other writers wait for milliseconds only."""
-
-END_OF_TURN = "stop"
-"""The kind of the entry with which a turn ends: the one kind that this layer knows."""
 
 _COLUMNS = "id, agent, cwd, roots, title, created_at, updated_at, turns, settings, usage"
 
@@ -58,9 +55,9 @@ class Sessions:
 
     def create(self, connection: sqlite3.Connection, record: SessionRecord) -> SessionRecord:
         """Keep a new session, held by this process; dates that are 0 become now."""
-        now = int(time.time() * 1000)
+        moment = now()
         record = msgspec.structs.replace(
-            record, created_at=record.created_at or now, updated_at=record.updated_at or now
+            record, created_at=record.created_at or moment, updated_at=record.updated_at or moment
         )
         try:
             number = connection.execute(
@@ -139,16 +136,16 @@ class Sessions:
         return True
 
     def copy(
-        self, connection: sqlite3.Connection, source_id: str, new: SessionRecord
+        self, connection: sqlite3.Connection, source_id: str, new: SessionRecord, until: str
     ) -> SessionRecord | None:
-        """Make a new session that goes on from the last whole turn of another; None if that is missing."""
+        """Make a new session of another's entries up to the last of a kind; None if that is missing."""
         source = self.find(connection, source_id)
         if source is None:
             return None
         number = number_of(connection, source_id)
         seq, turn = connection.execute(
             "SELECT seq, turn FROM entries WHERE session = ? AND kind = ? ORDER BY seq DESC LIMIT 1",
-            [number, END_OF_TURN],
+            [number, until],
         ).fetchone() or (0, 0)
         record = self.create(
             connection,

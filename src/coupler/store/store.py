@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 import time
 from concurrent.futures import Future
 from weakref import WeakValueDictionary
 
 from coupler.home import NoHomeError, store_file
+from coupler.store.choices import ChoiceRecord, forget_choices, read_choices, remember_choices
 from coupler.store.cursor import Query, Seal
 from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
@@ -17,6 +17,7 @@ from coupler.store.holder import Holder
 from coupler.store.journal import Entry, Journal, read_end, read_entries, read_keys
 from coupler.store.scribe import Scribe
 from coupler.store.sessions import Page, SessionRecord, Sessions, has_deleted, purge_slice
+from coupler.store.trust import Trust
 
 PAGE_SIZE = 50
 ENTRIES_AT_ONCE = 500
@@ -28,6 +29,7 @@ class Store:
     def __init__(self, database: Database, holder: Holder) -> None:
         seal = Seal(database.wait_to_read(_cursor_key))
         self.blocking = BlockingStore(database, Sessions(seal, holder))
+        self.trust = Trust(database)
         self._database = database
         self._holder = holder
         self._sessions = Sessions(seal, holder)
@@ -113,12 +115,12 @@ class Store:
         self._purge()
         return is_deleted
 
-    async def copy(self, source_id: str, new: SessionRecord) -> SessionRecord | None:
-        """Make a new session that goes on from the last whole turn of another; None if that is missing."""
+    async def copy(self, source_id: str, new: SessionRecord, *, until: str) -> SessionRecord | None:
+        """Make a new session of another's entries up to the last of a kind; None if that is missing."""
         await self._flush_if_pending(source_id)
         # Never on the event loop: a session may have many megabytes.
         return await asyncio.wrap_future(
-            self._database.submit(lambda connection: self._sessions.copy(connection, source_id, new))
+            self._database.submit(lambda connection: self._sessions.copy(connection, source_id, new, until))
         )
 
     async def journal(self, id: str) -> Journal:
@@ -143,22 +145,19 @@ class Store:
         """The keys of a session's entries of one kind."""
         return await self._database.attempt_to_read(lambda connection: read_keys(connection, id, kind))
 
+    async def choices(self, project: str) -> tuple[ChoiceRecord, ...]:
+        """The permission choices of a project, the oldest first."""
+        return await self._database.attempt_to_read(lambda connection: read_choices(connection, project))
+
+    async def remember_choices(self, *records: ChoiceRecord) -> None:
+        """Keep permission choices, all or none."""
+        await self._database.attempt(lambda connection: remember_choices(connection, records))
+
     async def flush(self) -> None:
         """Make everything so far durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._scribe.flush(lambda error: _resolve(future, error))
         await future
-
-    @property
-    def has_room(self) -> bool:
-        """Whether journals can take more without falling behind what is written."""
-        return self._scribe.has_room
-
-    async def wait_for_room(self) -> None:
-        """Wait while too much is unwritten; a failure ends the wait, because it is told to who flushes."""
-        while not self._scribe.has_room:
-            with contextlib.suppress(StoreError):
-                await self.flush()
 
     async def _flush_if_pending(self, id: str) -> None:
         journal = self._journals.get(id)
@@ -207,6 +206,14 @@ class BlockingStore:
     def held_by(self, id: str) -> int | None:
         """The other process that has a session open, if one that lives has."""
         return self._database.wait_to_read(lambda connection: self._sessions.held_by(connection, id))
+
+    def choices(self, project: str | None = None) -> tuple[ChoiceRecord, ...]:
+        """The permission choices of a project, or of all, the oldest first."""
+        return self._database.wait_to_read(lambda connection: read_choices(connection, project))
+
+    def forget_choices(self, project: str, subject: str | None = None, pattern: str | None = None) -> int:
+        """Withdraw one permission choice, those on one subject, or all of a project; tells how many."""
+        return self._database.wait(lambda connection: forget_choices(connection, project, subject, pattern))
 
     def delete(self, id: str, agent: str | None = None) -> bool:
         """Delete a session and all its entries."""

@@ -1,0 +1,180 @@
+"""The sessions that the store keeps for one agent, with failures as clients are told of them.
+
+A session is open in one place at a time: the store sees to it between processes, the archive between the
+connections of this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from coupler.agent.chronicle import Chronicle
+from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
+from coupler.events.record import STOP, TOOL
+from coupler.schema.v1 import ListSessionsResponse, SessionInfo
+from coupler.store.clock import now
+from coupler.store.errors import StoreError
+from coupler.wire.errors import RpcError
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Place, Session
+    from coupler.store.journal import Entry
+    from coupler.store.sessions import SessionRecord
+    from coupler.store.store import Store
+
+
+class Archive:
+    """Finds, takes and returns sessions. What it has taken is its own until it is let go."""
+
+    _taken: ClassVar[set[str]] = set()
+    """What is open in this process, on any connection."""
+
+    def __init__(self, store: Store, identity: str) -> None:
+        self._store = store
+        self._identity = identity
+        self._mine: set[str] = set()
+
+    @classmethod
+    def open(cls, path: str, identity: str) -> Archive:
+        """The archive of an agent in this file."""
+        # Imported on use: an agent's first answer does not need it.
+        from coupler.store.store import Store
+
+        with _told_to_clients():
+            return cls(Store.open(path), identity)
+
+    async def add(self, session: Session) -> Chronicle:
+        """Keep a new session, which is open here."""
+        from coupler.store.sessions import SessionRecord
+
+        moment = now()
+        record = SessionRecord(
+            id=session.id,
+            agent=self._identity,
+            cwd=session.cwd,
+            roots=session.place.additional_directories,
+            title=session.title,
+            created_at=moment,
+            updated_at=moment,
+            turns=0,
+            settings=msgspec.json.encode(session.settings.saved()).decode(),
+        )
+        self._take(session.id)
+        with _told_to_clients():
+            await self._store.create(record)
+            return Chronicle(await self._store.journal(session.id))
+
+    async def find(self, id: str) -> SessionRecord:
+        """What is kept of a session; another agent's are not known here."""
+        with _told_to_clients():
+            record = await self._store.find(id)
+        if record is None or record.agent != self._identity:
+            raise unknown_session(id)
+        return record
+
+    async def take(self, record: SessionRecord, place: Place) -> Chronicle:
+        """Have a session for this connection alone, in the directories that are named now."""
+        self._refuse_if_open_elsewhere(record.id)
+        self._take(record.id)
+        with _told_to_clients():
+            if not await self._store.hold(record.id):
+                raise unknown_session(record.id)
+            journal = await self._store.journal(record.id)
+        chronicle = Chronicle(journal, turns=record.turns, state=record.state)
+        if place.additional_directories != record.roots:
+            chronicle.keep_roots(place.additional_directories)
+            await chronicle.until_stored()
+        return chronicle
+
+    async def call_ids(self, id: str) -> set[str]:
+        """The ids of all tool calls that the session ever had."""
+        with _told_to_clients():
+            return await self._store.keys(id, TOOL)
+
+    async def entries(self, id: str, after: int) -> list[Entry]:
+        """The next entries of a session, at least one if there are any."""
+        with _told_to_clients():
+            return await self._store.entries(id, after=after)
+
+    async def copy(self, id: str, new_id: str, place: Place) -> None:
+        """Make a new session that goes on from the last whole turn of another."""
+        record = await self.find(id)
+        moment = now()
+        new = msgspec.structs.replace(
+            record,
+            id=new_id,
+            cwd=place.cwd,
+            roots=place.additional_directories,
+            created_at=moment,
+            updated_at=moment,
+        )
+        with _told_to_clients():
+            await self._store.copy(id, new, until=STOP)
+
+    async def page(self, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
+        """A page of the agent's sessions, the latest first."""
+        with _told_to_clients():
+            page = await self._store.page(self._identity, cwd=cwd, cursor=cursor)
+        listed = tuple(_listed(record) for record in page.records)
+        return ListSessionsResponse(listed, page.next_cursor or msgspec.UNSET)
+
+    async def delete(self, id: str) -> None:
+        """Make a session disappear; nothing happens if there is none."""
+        self._refuse_if_open_elsewhere(id)
+        with _told_to_clients():
+            await self._store.delete(id, agent=self._identity)
+        self._let_go(id)
+
+    async def let_go(self, id: str) -> None:
+        """Others may take the session, if it was taken here."""
+        if id not in self._mine:
+            return
+        try:
+            with _told_to_clients():
+                await self._store.release(id)
+        finally:
+            self._let_go(id)
+
+    def close(self) -> None:
+        """Write what is left; everything that was taken is free."""
+        for session_id in [*self._mine]:
+            self._let_go(session_id)
+        self._store.close()
+
+    def _take(self, id: str) -> None:
+        self._taken.add(id)
+        self._mine.add(id)
+
+    def _let_go(self, id: str) -> None:
+        self._taken.discard(id)
+        self._mine.discard(id)
+
+    def _refuse_if_open_elsewhere(self, id: str) -> None:
+        if id in self._taken and id not in self._mine:
+            message = f"the session {id} is open on another connection of this process: close it there first"
+            raise RpcError.because(SESSION_HELD, message, pid=os.getpid())
+
+
+@contextlib.contextmanager
+def _told_to_clients() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise store_failed(error) from None
+
+
+def _listed(record: SessionRecord) -> SessionInfo:
+    moment = datetime.fromtimestamp(record.updated_at / 1000, UTC)
+    return SessionInfo(
+        record.id,
+        record.cwd,
+        additional_directories=record.roots or msgspec.UNSET,
+        title=record.title or msgspec.UNSET,
+        updated_at=moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    )
