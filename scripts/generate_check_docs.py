@@ -1,33 +1,53 @@
-"""Write what the documentation says about the command line and `coupler check` from the code itself.
+"""Write what the documentation says about commands, `coupler check` and `coupler.toml` from the code itself.
 
     python scripts/generate_check_docs.py [--check]
 
-The options go to docs/cli.md, the assertions to docs/check.md, each between two comments that name them.
-`--check` writes nothing and fails on a difference.
+The options go to docs/cli.md, the assertions to docs/check.md, the keys to docs/configuration.md, each
+between two comments that name them. `--check` writes nothing and fails on a difference.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from coupler.config.keys import SCHEMA
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.rendering.wording import LEVEL_WORDS, section_address
 from coupler.inspect.trace import Side
 
 DOCS = Path(__file__).parent.parent / "docs"
 
-COMMANDS = ("check", "sessions", "sessions list", "sessions show", "sessions export", "sessions delete")
+SETTER_WORDS = {
+    "user": "the user",
+    "trusted project": "the user, a trusted project",
+    "project": "the user, any project",
+}
+
+COMMANDS = (
+    "check",
+    "permissions",
+    "permissions list",
+    "permissions forget",
+    "sessions",
+    "sessions list",
+    "sessions show",
+    "sessions export",
+    "sessions delete",
+    "trust",
+)
 
 
 def main(arguments: list[str]) -> int:
     pages = {
         DOCS / "cli.md": {f"coupler {command} --help": options(command) for command in COMMANDS},
         DOCS / "check.md": {f"{side} assertions": assertions(side) for side in ("agent", "client")},
+        DOCS / "configuration.md": {"keys": keys()},
     }
     changed = False
     for page, regions in pages.items():
@@ -65,6 +85,17 @@ def assertions(side: Side) -> str:
         section = f"[{assertion.section}]({address})" if address else assertion.section
         level, sentence = LEVEL_WORDS[assertion.level], assertion.sentence.replace("|", "\\|")
         rows.append(f"| {assertion.id} | {level} | {sentence} | {section} |")
+    return "\n".join(rows)
+
+
+def keys() -> str:
+    """A table of what can be set in coupler.toml."""
+    rows = ["| key | value | default | set by | variable | what it does |", "|---|---|---|---|---|---|"]
+    for key in SCHEMA.keys:
+        default = key.default_words or f"`{json.dumps(key.default)}`"
+        variable = f"`{key.variable}`" if key.variable is not None else ""
+        cells = (f"`{key.name}`", key.kind.words, default, SETTER_WORDS[key.setter], variable, key.sentence)
+        rows.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
     return "\n".join(rows)
 
 

@@ -1,4 +1,4 @@
-"""Where Coupler keeps things: the user's data and caches, or one directory named by COUPLER_HOME.
+"""Where Coupler keeps things: the user's settings, data and caches, or one directory named by COUPLER_HOME.
 
 Written by hand for the three platforms, with `os` and `sys` only: it runs before an editor's first answer,
 and a package that knows the places costs 20 ms to import.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 VARIABLE = "COUPLER_HOME"
 
@@ -45,16 +46,46 @@ def cache_directory() -> str | None:
     )
 
 
+def config_directory(environ: Mapping[str, str]) -> str | None:
+    """The directory for what the user has set; none for a user without a home."""
+    home = environ.get(VARIABLE)
+    if home:
+        return os.path.abspath(home)
+    return _below_home(
+        windows=("APPDATA", "~"),
+        macos="~/Library/Application Support",
+        others=("XDG_CONFIG_HOME", "~/.config"),
+        environ=environ,
+    )
+
+
+def home_directory(environ: Mapping[str, str]) -> str | None:
+    """The user's own directory, as the variables say or else as the system knows."""
+    named = environ.get("USERPROFILE" if sys.platform == "win32" else "HOME")
+    directory = named or os.path.expanduser("~")
+    return directory if os.path.isabs(directory) else None
+
+
 def store_file() -> str:
     """The one database of this user."""
     return os.path.join(data_directory(), "coupler.db")
 
 
-def _below_home(windows: tuple[str, str], macos: str, others: tuple[str, str]) -> str | None:
+def _below_home(
+    windows: tuple[str, str], macos: str, others: tuple[str, str], environ: Mapping[str, str] = os.environ
+) -> str | None:
     """Coupler's own directory in the platform's place, each a variable and what holds without it."""
     if sys.platform == "darwin":
-        base = os.path.expanduser(macos)
+        base = _expanded(macos, environ)
     else:
         variable, fallback = windows if sys.platform == "win32" else others
-        base = os.environ.get(variable) or os.path.expanduser(fallback)
+        base = environ.get(variable) or _expanded(fallback, environ)
     return os.path.join(base, "coupler") if not base.startswith("~") else None
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> str:
+    """A path below the home of these variables' user; it keeps its ~ if there is none."""
+    if environ is os.environ:
+        return os.path.expanduser(path)
+    home = home_directory(environ)
+    return path if home is None else f"{home}{path[1:]}"

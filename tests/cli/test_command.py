@@ -66,7 +66,7 @@ def test_an_unknown_command_is_wrong_usage():
     ("arguments", "sentence"),
     [
         ([], "say what to serve, as in: coupler serve app.py:agent"),
-        (["a.py", "b.py"], "serve one target only"),
+        (["a.py", "b.py"], "there is no file a.py"),
         (["a.py", "--nmae", "x"], "there is no option --nmae; there are --name, --title, --version"),
         (["a.py", "--name"], "--name needs a value"),
         (["a.py", "--name", ""], "--name needs a value"),

@@ -7,7 +7,9 @@ import click
 from coupler.__about__ import __version__
 from coupler.cli import serve as serve_command
 from coupler.cli.check import check
+from coupler.cli.permissions import permissions
 from coupler.cli.sessions import sessions
+from coupler.cli.trust import trust
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,4 +30,6 @@ def serve(arguments: tuple[str, ...]) -> None:
 
 
 command.add_command(check)
+command.add_command(permissions)
 command.add_command(sessions)
+command.add_command(trust)

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from coupler.agent.serve_options import ServeOptions
 
 HELP = """\
-Usage: coupler serve [OPTIONS] TARGET
+Usage: coupler serve [OPTIONS] TARGET [WORDS]...
 
   Serve an agent to an editor over stdin and stdout.
 
   TARGET is a file or module with an agent in it: app.py, app.py:agent,
   package.module:Agent. Without a name after the colon it is what the file
-  itself passes to serve(), else the one called `agent`, else the only turn
-  function or Agent class there.
+  itself passes to serve(), else the one called `agent`, else the only Agent
+  there, else the only turn function.
+
+  With WORDS after it, TARGET is run as a program with these arguments, as
+  Python would: so editors log in to agents that do it in a terminal.
 
 Options:
   --name TEXT       The agent's name, as the editor is told.
@@ -43,17 +46,22 @@ def main(arguments: list[str]) -> None:
     if "--help" in arguments or "-h" in arguments:
         sys.stdout.write(HELP)
         return
-    target, given = parse(arguments)
+    target, words, given = parse(arguments)
+    if words:
+        _run_as_program(target, words)
+        return
     options = _options(given)
     _check_log_settings(given.get("--log-level"), given.get("--log-file"))
     descriptors = _take_over_stdio()
 
     from coupler.agent.hello import Greeting, say_hello
-    from coupler.agent.memory import Memory
+    from coupler.agent.memory import TERMINAL_LOGIN, Memory
 
     memory = Memory(target, options)
     record = memory.recall()
-    greeting = Greeting() if record is None else say_hello(*descriptors, record.introduction)
+    depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
+    plain = record is not None and not depends_on_client
+    greeting = say_hello(*descriptors, record.introduction) if record and plain else Greeting()
 
     # From here on the editor has its answer, or needs more than a remembered one.
     from coupler.agent.ending import begin
@@ -67,26 +75,43 @@ def main(arguments: list[str]) -> None:
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
 
 
-def parse(arguments: list[str]) -> tuple[str, dict[str, str]]:
-    """The target and the options; a mistake ends the program with a sentence."""
+def parse(arguments: list[str]) -> tuple[str, list[str], dict[str, str]]:
+    """The target, the words after it, and the options; a mistake ends the program with a sentence."""
     targets: list[str] = []
     given: dict[str, str] = {}
     rest = iter(arguments)
     for word in rest:
         option, equals, value = word.partition("=")
-        if not word.startswith("-"):
-            targets.append(word)
+        if not word.startswith("-") or len(targets) > 1:
+            targets.append(word)  # after the first word that is the target's own, so are options
         elif word in FLAGS:
             given[word] = "yes"
         elif option not in OPTIONS:
             refuse(f"there is no option {option}; there are {', '.join((*OPTIONS, *FLAGS))}")
         else:
             given[option] = value if equals else next(rest, "") or refuse(f"{option} needs a value")
-    if len(targets) != 1:
-        refuse(
-            "say what to serve, as in: coupler serve app.py:agent" if not targets else "serve one target only"
-        )
-    return targets[0], given
+    if not targets:
+        refuse("say what to serve, as in: coupler serve app.py:agent")
+    return targets[0], targets[1:], given
+
+
+def _run_as_program(target: str, words: list[str]) -> None:
+    import runpy
+    from pathlib import Path
+
+    from coupler.agent.target import is_file, split
+
+    place, _ = split(target)
+    if is_file(place):
+        if not Path(place).is_file():
+            refuse(f"there is no file {place}")
+        sys.argv = [place, *words]
+        sys.path.insert(0, str(Path(place).resolve().parent))
+        runpy.run_path(place, run_name="__main__")
+    else:
+        sys.argv = [place, *words]
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(place, run_name="__main__", alter_sys=True)
 
 
 def refuse(problem: str) -> NoReturn:

@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from coupler.cli.kept import FAILED
 from coupler.cli.sessions_choice import (
-    FAILED,
     Filter,
     all_sessions,
     by_age,

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from coupler.cli.kept import FAILED, WRONG_USAGE, kept_store
 from coupler.cli.sessions_wording import SESSION, clean, count, one_line, short_agent, short_id
 
 if TYPE_CHECKING:
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import BlockingStore
-
-FAILED = 1
-WRONG_USAGE = 2
 
 SHORTEST_PREFIX = 4
 """Characters of an id, without its beginning, that are taken as one."""
@@ -47,34 +45,9 @@ def complain(sentence: str) -> None:
 
 @contextmanager
 def opened(path: str | None) -> Iterator[BlockingStore | None]:
-    """The store, or None if there is none yet: looking for sessions never makes one."""
-    from coupler.home import NoHomeError, store_file
-    from coupler.store.errors import StoreError
-    from coupler.store.store import Store
-
-    try:
-        file = path or store_file()
-        if not _is_there(file, is_named=path is not None):
-            yield None
-            return
-        store = Store.open(file)
-        try:
-            yield store.blocking
-        finally:
-            store.close()
-    except (StoreError, NoHomeError) as error:
-        refuse(str(error), FAILED)
-
-
-def _is_there(file: str, *, is_named: bool) -> bool:
-    try:
-        return Path(file).stat().st_size > 0
-    except FileNotFoundError:
-        if is_named:
-            refuse(f"there is no file {file}: without --store it is the user's own store that is meant")
-        return False
-    except OSError as error:
-        refuse(f"{file} cannot be read: {error.strerror}", FAILED)
+    """The store, or None if there is none yet."""
+    with kept_store(path, refuse) as store:
+        yield None if store is None else store.blocking
 
 
 def all_sessions(store: BlockingStore, *, include_empty: bool) -> Iterator[SessionRecord]:

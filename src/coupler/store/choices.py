@@ -6,11 +6,13 @@ What a subject and a pattern mean is the permission layer's business.
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    import sqlite3
 
 ChoiceEffect = Literal["allow", "deny"]
 

@@ -1,0 +1,241 @@
+"""`coupler permissions`: the answers that were remembered for projects, to be listed and withdrawn."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from coupler.cli.kept import FAILED, WRONG_USAGE, kept_store
+from coupler.cli.sessions_wording import clean, count, local_time, one_line, short_directory, timestamp
+
+if TYPE_CHECKING:
+    from coupler.store.choices import ChoiceRecord
+    from coupler.store.store import BlockingStore
+
+MOST_NAMED = 10
+"""Choices that are named before they are forgotten."""
+
+ANSWERS = {"allow": "allow", "deny": "reject"}
+"""What an answer is called in the question that it was given to."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _store_option(command: Command) -> Command:
+    return click.option(
+        "--store", metavar="FILE", help="The file that keeps them, if it is not the user's own."
+    )(command)
+
+
+@click.group(
+    short_help="List and withdraw what you always allow or reject.",
+    context_settings={"max_content_width": 80},
+)
+def permissions() -> None:
+    """List and withdraw what you always allow or reject in a project.
+
+    These are the answers to agents' questions that hold for a project. Those
+    that hold for a session end with it, and are not listed. Rules are written
+    in coupler.toml.
+
+    Exit codes: 0 if all went well, 1 if something could not be done or the
+    answer was no, 2 for wrong usage.
+    """
+
+
+@permissions.command("list", short_help="List what is remembered, the oldest first.")
+@click.option("--project", metavar="DIR", help="Only for the project that this directory is in.")
+@click.option("--json", "is_json", is_flag=True, help="Write one JSON array.")
+@_store_option
+def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
+    """List what is remembered, project by project, the oldest first.
+
+    To a pipe it writes one choice a line, with tabs between project, allow or
+    reject, what it is about, and when it was made.
+    """
+    with _opened(store) as kept:
+        chosen = _sorted(_choices(kept, project))
+    if is_json:
+        _write_json(chosen)
+    elif sys.stdout.isatty():
+        _write_groups(chosen)
+    else:
+        for record in chosen:
+            when = timestamp(record.made_at) or "-"
+            _say("\t".join((one_line(record.project), ANSWERS[record.effect], _rule(record), when)))
+    if not chosen:
+        sys.stderr.write(f"{_nothing(project)}\n")
+
+
+def _nothing(project: str | None) -> str:
+    if project is None:
+        return "Nothing is remembered: answers with `always` in this project are."
+    return f"Nothing is remembered for {one_line(project)}: leave out --project to see the other projects."
+
+
+def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
+    """For people: a heading for each project, and a line for each of its choices."""
+    width = max((len(_rule(record)) for record in chosen), default=0)
+    last: str | None = None
+    for record in chosen:
+        if record.project != last:
+            _say(short_directory(record.project))
+            last = record.project
+        _say(f"  {ANSWERS[record.effect]:<6}  {_rule(record):<{width}}  {local_time(record.made_at)}")
+
+
+def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
+    import msgspec
+
+    from coupler.cli.sessions_json import as_json
+
+    choices = [
+        {
+            "project": record.project,
+            "answer": ANSWERS[record.effect],
+            "rule": _text(record),
+            "made_at": timestamp(record.made_at),
+        }
+        for record in chosen
+    ]
+    _say(as_json(msgspec.json.encode(choices)))
+
+
+@permissions.command(short_help="Withdraw what is remembered for a project.")
+@click.argument("rule", metavar="[RULE]", required=False)
+@click.option("--project", metavar="DIR", help="The project that this directory is in.  [default: .]")
+@click.option("--all", "is_all", is_flag=True, help="Everything that is remembered for the project.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@_store_option
+def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, store: str | None) -> None:
+    """Withdraw one answer, or with --all everything of a project.
+
+    RULE is what `coupler permissions list` shows: "execute(git commit *)". The
+    next time, agents ask again; that holds for running ones, too.
+    """
+    if (rule is not None) == is_all:
+        _refuse("say what to forget: either one RULE, as `coupler permissions list` shows it, or --all")
+    directory = project if project is not None else "."
+    with _opened(store) as kept:
+        own = _choices(kept, directory)
+        chosen = own if rule is None else [record for record in own if _is_meant(record, rule)]
+        if not chosen:
+            _refuse(_unknown(kept, directory, rule, own), FAILED)
+        if is_all:
+            _confirm(chosen, is_sure=is_sure)
+        assert kept is not None
+        forgotten = sum(kept.forget_choices(each.project, each.subject, each.pattern) for each in chosen)
+    _say(f"{count(forgotten, 'choice')} forgotten.")
+
+
+def _is_meant(record: ChoiceRecord, rule: str) -> bool:
+    return one_line(rule) == _rule(record)
+
+
+def _unknown(
+    store: BlockingStore | None, directory: str, rule: str | None, own: Sequence[ChoiceRecord]
+) -> str:
+    """Why there is nothing to forget, and where it would be found."""
+    if rule is None:
+        return f"nothing is remembered for {directory}: `coupler permissions list` shows what is"
+    from difflib import get_close_matches
+
+    wrong = f"`{one_line(rule)}` is not remembered for {directory}"
+    near = get_close_matches(one_line(rule), [_rule(record) for record in own], n=1, cutoff=0.8)
+    if near:
+        return f"{wrong}: did you mean `{near[0]}`?"
+    for record in _choices(store, None):
+        if _is_meant(record, rule):
+            return f"{wrong}, but for {one_line(record.project)}: name that with --project"
+    return f"{wrong}: `coupler permissions list` shows what is"
+
+
+def _confirm(chosen: Sequence[ChoiceRecord], *, is_sure: bool) -> None:
+    if is_sure:
+        return
+    if not sys.stdin.isatty():
+        _refuse("there is no terminal to ask on: add --yes to forget without a question")
+    click.echo(one_line(chosen[0].project), err=True)
+    for record in chosen[:MOST_NAMED]:
+        click.echo(f"  {ANSWERS[record.effect]:<6}  {_rule(record)}", err=True)
+    if len(chosen) > MOST_NAMED:
+        click.echo(f"  and {len(chosen) - MOST_NAMED:,} more", err=True)
+    if not click.confirm(f"Forget {count(len(chosen), 'choice')}?", err=True):
+        _refuse("nothing was forgotten", FAILED)
+
+
+def _choices(store: BlockingStore | None, directory: str | None) -> list[ChoiceRecord]:
+    """What is remembered for the project that a directory is in, or for all; broken rows are told of."""
+    if store is None:
+        return []
+    if directory is None:
+        return _sound(store.choices())
+    # A directory that is gone, or was a project of its own once, is still found by its name.
+    own = os.path.realpath(directory).encode("utf-8", "replace").decode()
+    return _sound(store.choices(own)) or _sound(store.choices(_project_of(own)))
+
+
+def _project_of(directory: str) -> str:
+    from coupler.config import ConfigError
+    from coupler.config.lookup import project_directory
+
+    try:
+        return project_directory(directory, os.environ)
+    except (ConfigError, ValueError):
+        return directory
+
+
+def _sound(records: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
+    return [record for record in records if _is_sound(record)]
+
+
+def _is_sound(record: ChoiceRecord) -> bool:
+    """Whether the row is one that Coupler wrote."""
+    texts = (record.project, record.subject, record.pattern)
+    if all(isinstance(text, str) for text in texts) and isinstance(record.made_at, int):
+        return True
+    _complain("a row of the remembered choices is broken, and left out")
+    return False
+
+
+def _sorted(records: Sequence[ChoiceRecord]) -> list[ChoiceRecord]:
+    """Project by project; in each they keep their order."""
+    return sorted(records, key=lambda record: record.project)
+
+
+def _rule(record: ChoiceRecord) -> str:
+    """What the choice is about, as a rule is written, in one line."""
+    return one_line(_text(record))
+
+
+def _text(record: ChoiceRecord) -> str:
+    return f"{record.subject}({record.pattern})" if record.pattern else record.subject
+
+
+@contextmanager
+def _opened(path: str | None) -> Iterator[BlockingStore | None]:
+    """The store, or None if there is none yet."""
+    with kept_store(path, _refuse) as store:
+        yield None if store is None else store.blocking
+
+
+def _refuse(sentence: str, code: int = WRONG_USAGE) -> NoReturn:
+    """End the command with a sentence."""
+    _complain(sentence)
+    sys.exit(code)
+
+
+def _complain(sentence: str) -> None:
+    sys.stderr.write(f"coupler permissions: {clean(sentence)}\n")
+
+
+def _say(line: str) -> None:
+    """Write a line; a character that the stream cannot show is escaped, instead of ending the program."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout.write(f"{line}\n")

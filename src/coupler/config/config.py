@@ -1,0 +1,169 @@
+"""The configuration of one session: the user's file and the project's, joined by precedence.
+
+The command line wins over the environment, that over the project as far as it may say anything, and that
+over the user's file. Lists add up instead. What a project may not say is left out, and told in the notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from coupler.config import keys
+from coupler.config.errors import ConfigError
+from coupler.config.file import FILES_REMEMBERED, ConfigFile, read
+from coupler.config.kind import Source, WrongValueError
+from coupler.config.lookup import ProjectFile, project_file, user_file
+from coupler.config.origin import COMMAND_LINE, DEFAULT, Layer, Origin
+from coupler.config.schema import Key, Schema, Setting
+from coupler.home import home_directory
+
+T = TypeVar("T")
+
+
+class TrustedFiles(Protocol):
+    """Knows which projects' files the user has trusted; the store's `Trust` does."""
+
+    def is_trusted(self, path: str, content: bytes) -> bool:
+        """Whether the file at this real path was trusted with exactly this content."""
+        ...
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something that a project's file says and that is not used, and why."""
+
+    key: str
+    origin: Origin
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+class Config(msgspec.Struct, frozen=True, eq=False):
+    """What holds for one session. Never changes: a file that did is read by the next `load`."""
+
+    settings: Mapping[str, Setting]
+    notes: tuple[Note, ...] = ()
+    project: ConfigFile | None = None
+    """The project's file, if there is one."""
+    untrusted: tuple[Setting, ...] = ()
+    """What the project's file sets that the user would have to trust first."""
+
+    def __getitem__(self, key: Key[T]) -> T:
+        """A key's value, or its default."""
+        setting = self.settings.get(key.name)
+        value: T = key.default if setting is None else setting.value
+        return value
+
+    def origin_of(self, key: Key[Any]) -> Origin:
+        """Where the value comes from; of a list, the strongest origin that has added to it."""
+        setting = self.settings.get(key.name)
+        return DEFAULT if setting is None else setting.origin
+
+
+def load(
+    cwd: str | None,
+    *,
+    environ: Mapping[str, str],
+    command_line: Mapping[str, object] | None = None,
+    trust: TrustedFiles | None = None,
+    schema: Schema | None = None,
+) -> Config:
+    """The configuration for a session in this directory; without one, the user's alone.
+
+    Raises ConfigError if a file or a value is wrong. `command_line` has values by the names of their keys;
+    without `trust` no project is trusted.
+    """
+    schema = schema or keys.SCHEMA
+    home = home_directory(environ)
+    own = user_file(environ)
+    user = None if own is None else read(own)
+    project = None if cwd is None else _read_project(project_file(cwd, environ))
+    said = () if project is None else _settings(project, "project", schema, home)
+    is_trusted = _is_trusted(project, said, trust)
+    settings = _joined(
+        [
+            *(() if user is None else _settings(user, "user", schema, home)),
+            *(setting for setting in said if _may_be_used(setting, is_trusted)),
+            *_from_environment(environ, schema, home),
+            *_from_command_line(command_line or {}, schema, home),
+        ]
+    )
+    untrusted = () if is_trusted else (*(each for each in said if each.key.setter == "trusted project"),)
+    notes = (*(_note(each) for each in said if not _may_be_used(each, is_trusted)),)
+    return Config(settings, notes, project, untrusted)
+
+
+def _read_project(found: ProjectFile | None) -> ConfigFile | None:
+    return None if found is None else read(*found)
+
+
+@lru_cache(maxsize=FILES_REMEMBERED)
+def _settings(file: ConfigFile, layer: Layer, schema: Schema, home: str | None) -> tuple[Setting, ...]:
+    """Files are remembered as objects, so an unchanged one is checked once."""
+    from coupler.config.validation import read_settings
+
+    return read_settings(file, layer, schema, home)
+
+
+def _is_trusted(project: ConfigFile | None, said: tuple[Setting, ...], trust: TrustedFiles | None) -> bool:
+    """Asks only if something depends on it: looking into the store takes longer than all the rest."""
+    if project is None or trust is None or not any(each.key.setter == "trusted project" for each in said):
+        return False
+    return trust.is_trusted(project.real_path, project.content)
+
+
+def _may_be_used(setting: Setting, is_trusted: bool) -> bool:
+    match setting.key.setter:
+        case "project":
+            return True
+        case "trusted project":
+            return is_trusted
+        case "user":
+            return False
+
+
+def _from_environment(environ: Mapping[str, str], schema: Schema, home: str | None) -> Iterator[Setting]:
+    for key in schema.keys:
+        value = environ.get(key.variable) if key.variable is not None else None
+        if value:
+            yield _setting(key, value, Source(Origin("environment", variable=key.variable), home=home))
+
+
+def _from_command_line(given: Mapping[str, object], schema: Schema, home: str | None) -> Iterator[Setting]:
+    for name, value in given.items():
+        key = schema.find(name)
+        if key is None:
+            raise LookupError(f"there is no key {name!r}")
+        yield _setting(key, value, Source(COMMAND_LINE, home=home))
+
+
+def _setting(key: Key[Any], value: object, source: Source) -> Setting:
+    try:
+        return Setting(key, key.kind.read(value, source), source.origin)
+    except WrongValueError as error:
+        raise ConfigError("invalid", [f"`{key.name}` from {source.origin} {error}"]) from None
+
+
+def _joined(settings: Iterable[Setting]) -> Mapping[str, Setting]:
+    """One setting a key, from those of all origins, the weakest first."""
+    joined: dict[str, Setting] = {}
+    for key, value, origin in settings:
+        weaker = joined[key.name].value if key.name in joined else key.default
+        joined[key.name] = Setting(key, key.kind.join(weaker, value), origin)
+    return MappingProxyType(joined)
+
+
+def _note(setting: Setting) -> Note:
+    key, _, origin = setting
+    reason = (
+        "until you have trusted the project: run `coupler trust` in its directory"
+        if key.setter == "trusted project"
+        else "because a project can only tighten: only your own coupler.toml can set it"
+    )
+    return Note(key.name, origin, f"`{key.name}` in {origin} is ignored, {reason}")

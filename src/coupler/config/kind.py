@@ -1,0 +1,155 @@
+"""Kinds of values: what is accepted, what becomes of it, and how two origins' values are joined."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from datetime import date, time
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from coupler.config.errors import suggestion
+from coupler.config.origin import Entry, Origin
+
+T = TypeVar("T")
+
+_CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f]")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+_TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (dict, "a table"),
+    (list, "a list"),
+    (str, "a text"),
+    (bool, "true or false"),
+    ((int, float), "a number"),
+    ((date, time), "a date or time"),
+)
+
+
+class WrongValueError(ValueError):
+    """A value is not of its kind; the message goes on after the key's name."""
+
+    def __init__(self, message: str, item: int | None = None) -> None:
+        super().__init__(message)
+        self.item = item
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where a value was read, and where each item of it was, if it is a list in a file."""
+
+    origin: Origin
+    items: Sequence[Origin] = ()
+    home: str | None = None
+    """What `~` stands for."""
+
+    def of_item(self, index: int) -> Origin:
+        """The origin of one item."""
+        return self.items[index] if index < len(self.items) else self.origin
+
+
+class Kind(Protocol[T]):
+    """What a key's value must be."""
+
+    @property
+    def words(self) -> str:
+        """What it is, for people: "a list of rules"."""
+        ...
+
+    def read(self, value: object, source: Source) -> T:
+        """The value as the program uses it; raises WrongValueError."""
+        ...
+
+    def join(self, weaker: T, stronger: T) -> T:
+        """What holds if two origins have said something."""
+        ...
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """A list of texts; those of all origins hold together."""
+
+    words: str
+
+    def read(self, value: object, source: Source) -> tuple[Entry, ...]:
+        if not isinstance(value, list):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        return tuple(Entry(self._item(each, i), source.of_item(i)) for i, each in enumerate(value))
+
+    def join(self, weaker: tuple[Entry, ...], stronger: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        return weaker + stronger
+
+    def _item(self, item: object, index: int) -> str:
+        if not isinstance(item, str):
+            raise WrongValueError(f"must be a text, not {type_words(item)}", index)
+        if not item.strip():
+            raise WrongValueError("must not be empty", index)
+        if _CONTROL_CHARACTERS.search(item):
+            raise WrongValueError("must be one line without control characters", index)
+        return item
+
+
+class VariableNames(Texts, frozen=True):
+    """A list of names of environment variables. A wrong one is not repeated: it may be a secret's value."""
+
+    def _item(self, item: object, index: int) -> str:
+        name = super()._item(item, index)
+        if not _VARIABLE.fullmatch(name):
+            raise WrongValueError(
+                "must be a variable's name, made of letters, digits and _ (the name, never the value)", index
+            )
+        return name
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One of a few words."""
+
+    options: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return " or ".join(f'"{option}"' for option in self.options)
+
+    def read(self, value: object, source: Source) -> str:
+        if not isinstance(value, str):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        if value not in self.options:
+            raise WrongValueError(f"must be {self.words}; {suggestion(value, self.options, self.options)}")
+        return value
+
+    def join(self, weaker: str, stronger: str) -> str:
+        return stronger
+
+
+class FilePath(msgspec.Struct, frozen=True):
+    """A file: absolute, below `~`, or relative to the file that names it."""
+
+    words: str = "a path"
+
+    def read(self, value: object, source: Source) -> str:
+        if not isinstance(value, str):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        if not value.strip() or _CONTROL_CHARACTERS.search(value):
+            raise WrongValueError("must be a path: it is empty, or has control characters")
+        return os.path.normpath(self._absolute(value, source))
+
+    def join(self, weaker: str | None, stronger: str) -> str:
+        return stronger
+
+    def _absolute(self, path: str, source: Source) -> str:
+        if path == "~" or path.startswith("~/"):
+            if source.home is None:
+                raise WrongValueError("begins with ~, but this user has no home directory: write it whole")
+            return os.path.join(source.home, path[2:])
+        if path.startswith("~"):
+            raise WrongValueError("names another user's home: write the path whole")
+        if os.path.isabs(path):
+            return path
+        if source.origin.directory is None:
+            raise WrongValueError("must be an absolute path, or begin with ~/")
+        return os.path.join(source.origin.directory, path)
+
+
+def type_words(value: object) -> str:
+    """What kind of value this is in TOML."""
+    return next((words for types, words in _TYPE_WORDS if isinstance(value, types)), "this")

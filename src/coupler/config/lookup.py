@@ -1,0 +1,83 @@
+"""Which files count: the user's own, and the one of the project that a session works in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from coupler.config.errors import ConfigError, shown
+from coupler.home import config_directory, home_directory
+
+NAME = "coupler.toml"
+
+
+class ProjectFile(NamedTuple):
+    """A project's file, and the directory that it must not lead out of."""
+
+    path: str
+    root: str
+
+
+def user_file(environ: Mapping[str, str]) -> str | None:
+    """Where the user's own file would be; nowhere for a user without a home."""
+    directory = config_directory(environ)
+    return None if directory is None else os.path.join(directory, NAME)
+
+
+def project_file(cwd: str, environ: Mapping[str, str]) -> ProjectFile | None:
+    """The nearest file from a session's directory upwards; the user's own is not a project's."""
+    if not os.path.isabs(cwd) or "\0" in cwd:
+        raise ValueError("a project is looked for from an absolute directory")
+    home = home_directory(environ)
+    last = None if home is None else os.path.realpath(home)
+    for directory in _upwards(os.path.realpath(cwd), last):
+        path = os.path.join(directory, NAME)
+        if _is_there(path):
+            return None if _is_users(path, environ) else ProjectFile(path, _root(directory, last))
+    return None
+
+
+def project_directory(cwd: str, environ: Mapping[str, str]) -> str:
+    """What counts as the project of a directory: where its file is, else the repository, else itself."""
+    found = project_file(cwd, environ)
+    if found is not None:
+        return os.path.dirname(found.path)
+    home = home_directory(environ)
+    return _root(os.path.realpath(cwd), None if home is None else os.path.realpath(home))
+
+
+def _upwards(directory: str, last: str | None) -> Iterator[str]:
+    """The directory and those above it, up to a repository's root, the user's home or the system's root."""
+    while True:
+        yield directory
+        parent = os.path.dirname(directory)
+        if directory == last or parent == directory or _is_repository(directory):
+            return
+        directory = parent
+
+
+def _root(directory: str, last: str | None) -> str:
+    """The repository's root, or without one the file's own directory."""
+    return next((each for each in _upwards(directory, last) if _is_repository(each)), directory)
+
+
+def _is_repository(directory: str) -> bool:
+    # In worktrees and submodules it is a file.
+    return os.path.lexists(os.path.join(directory, ".git"))
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        # It may be there and forbid something, so going on without it is not safe.
+        raise ConfigError("unreadable", [f"{shown(path, 1000)} cannot be read: {error.strerror}"]) from None
+    return True
+
+
+def _is_users(path: str, environ: Mapping[str, str]) -> bool:
+    own = user_file(environ)
+    return own is not None and os.path.realpath(own) == os.path.realpath(path)

@@ -1,0 +1,144 @@
+"""What an action comes down to: each path, command and address that must be allowed, one by one."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from coupler.permission.action import KINDS, PATH_KINDS, Action
+from coupler.permission.line import Line, Target
+from coupler.permission.path import Place, UnjudgeablePathError, is_below, locate, real_directories
+from coupler.permission.shell import read_line
+from coupler.permission.url import Url
+from coupler.permission.word import Word
+
+LONGEST_SHOWN = 300
+"""Characters of what is told of a command, path or address in a reason."""
+
+_HARMLESS_TARGETS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+
+
+class PathClaim(Struct, frozen=True):
+    """A file or directory that is touched."""
+
+    kind: str
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.kind} {_shown(self.place.shown)}"
+
+
+class CommandClaim(Struct, frozen=True):
+    """A program that is started with these words."""
+
+    words: tuple[Word, ...]
+    is_wrapper: bool
+    is_at_project: bool
+    """Whether it runs in the project's own directory, so that `./script` is the one that a rule means."""
+
+    def __str__(self) -> str:
+        return f"`{_shown(' '.join(word.text or '…' for word in self.words))}`"
+
+
+class UrlClaim(Struct, frozen=True):
+    """An address that is fetched."""
+
+    url: Url
+
+    def __str__(self) -> str:
+        return _shown(self.url.text)
+
+
+class ToolClaim(Struct, frozen=True):
+    """The use of the tool as such."""
+
+    kind: str
+    name: str | None
+    server: str | None
+    is_needed: bool
+    """Whether it needs an allowance of its own: if nothing else is known of it, or if a server made it."""
+
+    def __str__(self) -> str:
+        whose = f" of the MCP server `{_shown(self.server)}`" if self.server is not None else ""
+        return f"the tool `{_shown(self.name or self.kind)}`{whose}"
+
+
+class Doubt(Struct, frozen=True):
+    """Something that cannot be judged, and so needs an answer each time."""
+
+    what: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.why}"
+
+
+Claim = PathClaim | CommandClaim | UrlClaim | ToolClaim | Doubt
+
+
+def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]:
+    """Everything that must be allowed for the action to be."""
+    kind = action.kind if action.kind in KINDS else "other"
+    claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
+    if action.command is not None:
+        claims += _command_claims(action.command, action.cwd, project, roots)
+    for text in action.urls:
+        url = Url.parse(text)
+        claims.append(UrlClaim(url))
+        if url.doubt is not None:
+            claims.append(Doubt(f"the address {_shown(text)}", url.doubt))
+    claims.append(ToolClaim(kind, action.name, action.server, not claims or action.server is not None))
+    return claims
+
+
+def _path_claim(kind: str, path: str) -> Claim:
+    try:
+        return PathClaim(kind, locate(path))
+    except UnjudgeablePathError as error:
+        return Doubt(_shown(path), str(error))
+
+
+def _command_claims(
+    command: str | Sequence[str], cwd: str | None, project: str, roots: Sequence[str]
+) -> list[Claim]:
+    line = read_line(command)
+    [directory] = real_directories([cwd or ""]) or [None]
+    is_at_project = directory == project and not line.moves
+    claims: list[Claim] = [
+        CommandClaim(command.words, command.is_wrapper, is_at_project) for command in line.commands
+    ]
+    claims += [Doubt("the command", reason) for reason in line.doubts]
+    if line.moves > 1 or (line.moves and line.has_loop):
+        claims.append(Doubt("the command", "changes its directory more than once"))
+    if directory is None or not any(is_below(directory, root) for root in roots):
+        claims.append(Doubt("the command", "runs outside of the session's directories"))
+    for target in line.targets:
+        claims += _target_claims(target, line, directory)
+    return claims
+
+
+def _target_claims(target: Target, line: Line, cwd: str | None) -> list[Claim]:
+    """The file that the shell opens, as a path; also a guess is worth comparing with what is denied."""
+    text = target.word.text
+    if text in _HARMLESS_TARGETS and target.word.is_plain:
+        return []
+    claims: list[Claim] = []
+    if not target.word.is_plain or not text:
+        claims.append(Doubt("the command", "opens a file that is only known when it runs"))
+    elif text.startswith(("/dev/tcp", "/dev/udp", "/proc/")):
+        claims.append(Doubt("the command", f"opens {text}, which is no file"))
+    elif line.moves and target.kind != "enter" and not os.path.isabs(text):
+        claims.append(Doubt("the command", "opens a file in a directory that it has changed to"))
+    path = os.path.expanduser(text) if not target.word.is_certain else text
+    if text and (cwd is not None or os.path.isabs(path)):
+        kind = "read" if target.kind == "enter" else target.kind
+        claims.append(_path_claim(kind, os.path.join(cwd or os.sep, path)))
+    return claims
+
+
+def _shown(text: str) -> str:
+    """The text as one line that can be read, and hides nothing."""
+    short = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in short)

@@ -1,0 +1,152 @@
+"""The one place that decides: rules, then remembered choices, then the user.
+
+Every claim of an action is judged by itself. One that is denied denies the action; one that must be asked
+about makes it asked about; it is allowed only if all are.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from coupler.permission.action import Action
+from coupler.permission.choices import Choices
+from coupler.permission.claim import Claim, CommandClaim, Doubt, PathClaim, ToolClaim, claims_of
+from coupler.permission.coverage import Coverage
+from coupler.permission.match import Match
+from coupler.permission.offer import Offer, offers_for
+from coupler.permission.path import real_directories
+from coupler.permission.rule import PROJECT, Rule
+from coupler.permission.scope import Scope, scope_of
+
+Decision = Literal["allow", "ask", "deny"]
+
+
+class Verdict(Struct, frozen=True):
+    """What is decided about an action, why, and what to offer if its user must be asked."""
+
+    decision: Decision
+    reason: str
+    offers: tuple[Offer, ...] = ()
+
+
+class Ruling(Struct, frozen=True):
+    """What is decided about one claim."""
+
+    decision: Decision
+    reason: str
+    claim: Claim
+    may_remember: bool = False
+    """Whether an answer could be remembered for the next time."""
+
+
+class Permissions:
+    """The rules and choices of one session in one project."""
+
+    def __init__(self, rules: Sequence[Rule], choices: Choices, project: str) -> None:
+        self.notes = [
+            f"the rule {rule.described} is ignored: a project's file can only ask or deny"
+            for rule in rules
+            if _is_overreaching(rule)
+        ]
+        self._rules = [rule for rule in rules if not _is_overreaching(rule)]
+        self._choices = choices
+        self._project = os.path.realpath(project)
+
+    def judge(self, action: Action) -> Verdict:
+        """Decide about an action; raises nothing, whatever the action says."""
+        roots = real_directories(action.roots)
+        coverage = Coverage(action, self._project, roots)
+        rulings = [self._rule_on(claim, coverage) for claim in claims_of(action, self._project, roots)]
+        for decision in ("deny", "ask"):
+            found = [ruling for ruling in rulings if ruling.decision == decision]
+            if found and decision == "deny":
+                return Verdict("deny", found[0].reason)
+            if found:
+                return Verdict("ask", found[0].reason, offers_for(self._scopes(found, coverage)))
+        told = [ruling for ruling in rulings if ruling.reason]
+        return Verdict("allow", told[0].reason if told else "nothing in it needs an allowance")
+
+    def _rule_on(self, claim: Claim, coverage: Coverage) -> Ruling:
+        if isinstance(claim, Doubt):
+            return Ruling("ask", str(claim), claim)
+        against = self._strongest(claim, coverage, "deny")
+        if against is not None and against[0] is Match.YES:
+            return Ruling("deny", f"{claim} is denied by {against[1].described}", claim)
+        if against is not None:
+            return Ruling("ask", f"{claim} may be what {against[1].described} denies", claim)
+        asking = self._strongest(claim, coverage, "ask")
+        if asking is None:
+            allowed = self._allowed(claim, coverage)
+            if allowed is not None:
+                return Ruling("allow", allowed, claim)
+        return self._chosen(claim, coverage, asking[1] if asking else None)
+
+    def _strongest(self, claim: Claim, coverage: Coverage, effect: Decision) -> tuple[Match, Rule] | None:
+        """The rule with this effect that fits best."""
+        matches = [(coverage.touches(rule, claim), rule) for rule in self._rules if rule.effect == effect]
+        return max(
+            (pair for pair in matches if pair[0] is not Match.NO), key=lambda pair: pair[0], default=None
+        )
+
+    def _allowed(self, claim: Claim, coverage: Coverage) -> str | None:
+        """Why it is allowed, if it is, without looking at choices."""
+        if (isinstance(claim, ToolClaim) and not claim.is_needed) or (
+            isinstance(claim, CommandClaim) and claim.is_wrapper
+        ):
+            return ""  # nothing by itself
+        for rule in self._rules:
+            if rule.effect == "allow" and coverage.covers(rule, claim):
+                return f"{claim} is allowed by {rule.described}"
+        if coverage.action.server is not None:
+            return None
+        if isinstance(claim, PathClaim) and claim.kind == "read" and coverage.is_ordinary(claim):
+            return f"{claim} is inside of the session's directories"
+        if isinstance(claim, ToolClaim) and claim.kind == "think":
+            return "thinking touches nothing"
+        return None
+
+    def _chosen(self, claim: Claim, coverage: Coverage, asking: Rule | None) -> Ruling:
+        """What the user chose earlier; a rejection beats an allowance, the session's comes first."""
+        for choices in (self._choices.session, self._choices.kept):
+            rejecting = [rule for rule in choices if rule.effect == "deny"]
+            for rule in rejecting:
+                if coverage.touches(rule, claim) is Match.YES:
+                    return Ruling("deny", f"{claim} is denied by {rule.described}", claim)
+            may_be_rejected = any(coverage.touches(rule, claim) is Match.MAYBE for rule in rejecting)
+            for rule in choices if not may_be_rejected else ():
+                if rule.effect == "allow" and coverage.covers(rule, claim):
+                    return Ruling("allow", f"{claim} is allowed by {rule.described}", claim)
+        why = f"{asking.described} asks about {claim}" if asking else f"no rule allows {claim}"
+        return Ruling("ask", why, claim, may_remember=True)
+
+    def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
+        """What an always would remember: a scope for each claim, or nothing at all."""
+        scopes: list[Scope] = []
+        for ruling in rulings:
+            scope = scope_of(ruling.claim, self._project, coverage.roots) if ruling.may_remember else None
+            if scope is None or not _answers(scope, ruling.claim, coverage):
+                return []
+            scopes.append(scope if self._choices.can_last else scope.for_session())
+        return scopes
+
+
+def _is_overreaching(rule: Rule) -> bool:
+    return rule.effect == "allow" and rule.origin == PROJECT
+
+
+def _answers(scope: Scope, claim: Claim, coverage: Coverage) -> bool:
+    """Whether remembering the scope would really answer the same question the next time.
+
+    What is sensitive is asked about each time, unless a rule that somebody has written names it.
+    """
+    if isinstance(claim, PathClaim) and coverage.is_sensitive(claim):
+        return False
+    try:
+        rule = Rule.parse("allow", scope.rule_text, "")
+    except ValueError:
+        return False
+    return coverage.covers(rule, claim)

@@ -1,0 +1,93 @@
+"""Masks a text that arrives in pieces, without knowing how it goes on.
+
+What cannot be part of a secret is shown at once. A text that ends with the first characters of a secret
+(four, or half of a short one) is held back from there until it is clear whether it is the secret; fewer are
+shown, because nearly every text ends with the first character of some secret. So of a secret that comes in
+several pieces at most its first three characters are ever shown, before its mark. There are no timers:
+whoever ends the text calls `end`.
+
+In everything else the pieces that are shown, joined, are what `Masker.mask` makes of the whole text.
+"""
+
+from __future__ import annotations
+
+from coupler.secrets.finder import LONGEST_BEGINNING, Found
+from coupler.secrets.masker import Masker
+
+REMEMBERED = LONGEST_BEGINNING - 1
+"""Characters before the next one to show that a secret may have started in without being noticed."""
+
+_NO_MARK = -1
+
+
+class Stream:
+    """One text in pieces. `masker` may be replaced between two pieces; it counts from the next one on."""
+
+    __slots__ = ("_covered", "_open", "_passed", "_text", "masker")
+
+    def __init__(self, masker: Masker) -> None:
+        self.masker = masker
+        # What was passed last (shown, or hidden behind a mark), and after it what is held back.
+        self._text = ""
+        self._passed = 0
+        # Where in the text the secret starts for which something is held back.
+        self._open = 0
+        # How much of what is held back belongs to the mark shown last; _NO_MARK if other text was shown last.
+        self._covered = _NO_MARK
+
+    def feed(self, piece: str) -> str:
+        """What may be shown after this piece; often the piece itself, sometimes nothing yet."""
+        if not piece:
+            return ""
+        text = self._text + piece
+        if self._passed == len(self._text):
+            if self.masker.finder.search(text) is None:
+                self._text = text[-REMEMBERED:]
+                self._passed = len(self._text)
+                self._covered = _NO_MARK
+                return piece
+        elif self.masker.finder.goes_on(text[self._open :]):
+            self._text = text
+            return ""
+        return self._show(text, self.masker.finder.find(text))
+
+    def end(self) -> str:
+        """What was held back, with nothing more to come. The next piece begins another text."""
+        shown = ""
+        if self._passed < len(self._text):
+            # With nothing to come, a secret that is unfinished here is none.
+            found = self.masker.finder.find(self._text)
+            shown = self._show(self._text, found._replace(unfinished=len(self._text)))
+        self._text, self._passed, self._open, self._covered = "", 0, 0, _NO_MARK
+        return shown
+
+    def _show(self, text: str, found: Found) -> str:
+        """Pass everything before the unfinished secret, and keep what comes from there on."""
+        stop = max(found.unfinished, self._passed)
+        follows_mark = self._covered != _NO_MARK
+        marked = self._passed + self._covered if follows_mark else 0
+        position = max(self._passed, marked)
+        shown: list[str] = []
+        for region in found.regions:
+            if region.start >= stop:
+                break
+            if region.end <= position:
+                continue
+            if region.start > position:
+                shown.append(text[position : region.start])
+            # A region that overlaps the mark shown last is one with it.
+            if not follows_mark or region.start >= marked:
+                shown.append(self.masker.mark(region.name))
+            follows_mark, position, marked = True, region.end, region.end
+        if position < stop:
+            shown.append(text[position:stop])
+            follows_mark, position = False, stop
+        self._keep(text, stop, found.unfinished)
+        self._covered = position - stop if follows_mark else _NO_MARK
+        return "".join(shown)
+
+    def _keep(self, text: str, stop: int, unfinished: int) -> None:
+        forgotten = max(stop - REMEMBERED, 0)
+        self._text = text[forgotten:]
+        self._passed = stop - forgotten
+        self._open = unfinished - forgotten

@@ -1,0 +1,140 @@
+"""What counts as secret, by name and by value."""
+
+import pytest
+
+from coupler.secrets import Masker, declared_secrets, looks_secret, secrets_in_environment
+from coupler.secrets.source import could_be_secret
+
+TOKEN = "ghp_0123456789abcdefABCDEF"
+
+
+def values_in(**environment: str) -> set[str]:
+    return {secret.value for secret in secrets_in_environment(environment)}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TOKEN", "GITHUB_TOKEN", "github_token", "API_KEY", "apiKey", "OPENAI_API_KEY", "SECRET",
+        "CLIENT_SECRET", "DB_PASSWORD", "PGPASSWORD", "MYSQL_PWD", "SMTP_PASS", "SSHPASS", "PASSWD",
+        "KEY_PASSPHRASE", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "GOOGLE_CREDENTIALS",
+        "DOCKER_AUTH", "AUTHORIZATION", "SESSION_COOKIE", "SENTRY_DSN",
+        "AZURE_STORAGE_CONNECTION_STRING", "ConnectionString", "GITHUB_PAT", "JWT", "MYTOKEN", "TOKEN2",
+        "npm_config__authToken", "Token-For-Me", "x.api.key",
+    ],
+)  # fmt: skip
+def test_a_name_with_a_secret_word_looks_secret(name: str) -> None:
+    assert looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "KEYBOARD", "MONKEY", "PATH", "AUTHOR", "GIT_AUTHOR_NAME", "HOTKEY", "TOKENIZERS_PARALLELISM",
+        "PATTERN", "COMPASS", "BYPASS", "HOME", "LANG", "SECRETARY", "KEYMAP", "XAUTHORITY",
+        "SSH_AUTH_SOCK", "AUTH_TYPE", "TOKEN_LIMIT", "KEY_FILE", "PASSWORD_FILE", "", "_", "1", "é",
+        "STRING_CONNECTION",
+    ],
+)  # fmt: skip
+def test_a_name_that_only_contains_the_letters_does_not(name: str) -> None:
+    assert not looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        TOKEN, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "/K7MDENGbPxRfiCYEXAMPLEKEY99",
+        "/9j4AAQSkZJRg+==", "correct horse battery staple", "abcdefghijklmnop", "hunter2hunter2",
+        "Password1", "p@ssw0rd", "123456789012345678901234567890", "12345678x", "true-false-true",
+        "pässwörter", "  " + TOKEN + "\n",
+    ],
+)  # fmt: skip
+def test_a_value_that_could_be_a_secret(value: str) -> None:
+    assert could_be_secret(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "", "short12", "       x       ", "12345678", "-1234567.5", "1_000_000_000", "1.5e+100",
+        "0xdeadbeef", "disabled", "Disabled", "TRUE", "production", "administrators", "/usr/share/keys",
+        "/home/user/.ssh/id_rsa", "~/secrets/token", "./keys/one", "../keys/one", "C:\\Users\\me\\key",
+        "\\\\server\\share", "keys/server.pem", "service-account.json", "https://example.com/login",
+        "unix:///run/agent.sock", "/nix/store/9k3vq4m1x0z8y7w6v5u4t3s2r1q0p9o8-keys",
+    ],
+)  # fmt: skip
+def test_a_value_that_is_said_openly(value: str) -> None:
+    assert not could_be_secret(value)
+
+
+def test_a_variable_counts_only_when_name_and_value_both_look_secret() -> None:
+    assert values_in(GITHUB_TOKEN=TOKEN, EDITOR=TOKEN, API_KEY="production", KEYBOARD=TOKEN) == {TOKEN}
+
+
+def test_a_declared_secret_always_counts_unless_it_is_blank() -> None:
+    declared = {
+        "COLOUR": "red",
+        "PIN": "1234",
+        "FLAG": "true",
+        "HOME": "/home/me",
+        "EMPTY": "",
+        "BLANK": " \n",
+    }
+    found = {secret.name: secret.value for secret in declared_secrets(declared)}
+    assert found == {"COLOUR": "red", "PIN": "1234", "FLAG": "true", "HOME": "/home/me"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("postgres://app:s3cr3t-pass@db.example/main", {"s3cr3t-pass"}),
+        ("postgres://app:s3cr3t%2Fpass@db/main", {"s3cr3t%2Fpass", "s3cr3t/pass"}),
+        ("postgres://app:s3c/r3t+pass@db/main", {"s3c/r3t+pass"}),
+        ("redis://:s3cr3t-pass@cache:6379/0", {"s3cr3t-pass"}),
+        ("http://proxy:s3cr@t-pass@proxy:8080", {"s3cr@t-pass"}),
+        ("amqp://a:s3cr3t-pass@one,amqp://b:0ther-pass@two", {"s3cr3t-pass", "0ther-pass"}),
+        ("https://example.com/search?q=a:b@c.example", set()),
+        (f"https://{TOKEN}@github.com/me/it", {TOKEN}),
+        (f"https://{TOKEN}:x-oauth-basic@github.com/me/it", {TOKEN}),
+        (f"https://x-access-token:{TOKEN}@github.com", {TOKEN}),
+        ("postgres://postgres:postgres@localhost/main", set()),
+        ("ssh://git@github.com/me/it", set()),
+        ("https://registry.example:8080/path/@scope/package", set()),
+        (f"https://example.com/hook?token={TOKEN}&page=1", {TOKEN}),
+        ("https://example.com/list?page=10000000", set()),
+        ("Server=db;User Id=app;Password=s3cr3t-pass;Encrypt=true", {"s3cr3t-pass"}),
+        ("host=db user=app password='s3cr3t-pass' sslmode=require", {"s3cr3t-pass"}),
+        ("AccountName=me;AccountKey=Zm9vYmFyYmF6cXV4Zm9v==;X=1", {"Zm9vYmFyYmF6cXV4Zm9v=="}),
+    ],
+)
+def test_a_password_inside_a_value_counts_whatever_the_name(value: str, expected: set[str]) -> None:
+    assert values_in(SOMETHING=value) == expected
+
+
+def test_an_address_under_a_secret_name_counts_by_its_password_only() -> None:
+    assert values_in(SENTRY_DSN="postgres://app:s3cr3t-pass@db/main") == {"s3cr3t-pass"}
+    assert values_in(AUTH_URL="https://example.com/very/long/address") == set()
+
+
+def test_a_declared_address_counts_as_a_whole_and_by_its_password() -> None:
+    address = "postgres://app:s3cr3t-pass@db/main"
+    assert {secret.value for secret in declared_secrets({"DB": address})} == {address, "s3cr3t-pass"}
+
+
+def test_the_same_environment_gives_the_same_marks_in_any_order() -> None:
+    one = secrets_in_environment({"B_TOKEN": TOKEN, "A_TOKEN": TOKEN})
+    other = secrets_in_environment({"A_TOKEN": TOKEN, "B_TOKEN": TOKEN})
+    assert Masker(one).mask(TOKEN) == Masker(other).mask(TOKEN) == "[secret:A_TOKEN]"
+
+
+def test_a_long_value_is_judged_in_no_time() -> None:
+    # Values on which a careless pattern takes minutes
+    for value in (
+        "a " * 200_000,
+        "a://" * 100_000,
+        "a=" * 200_000,
+        "/" * 400_000,
+        "1" * 400_000,
+        "a:b@" * 100_000,
+    ):
+        secrets_in_environment({"TOKEN": value[:130_000]})
