@@ -20,9 +20,8 @@ from figures import (
     SESSION_LIST,
 )
 from measures import Effort, Values, on_one_core
-from peers import COUPLER, HERE, Peer, environment
+from peers import COUPLER, HERE, NO_STORE, Peer, environment
 
-NO_STORE = "--no-store"
 PAIRS = 5
 SESSIONS = 10_000
 CANCELS = 300

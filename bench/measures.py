@@ -28,7 +28,7 @@ from figures import (
     Figure,
 )
 from load import slowest_new_session
-from peers import BARE, COUPLER, FIREHOSE, Peer, environment
+from peers import BARE, COUPLER, FIREHOSE, NO_STORE, Peer, environment
 
 Values = Iterator[tuple[Figure, float]]
 
@@ -102,7 +102,9 @@ def measure_round_trip_across_cores(peer: Peer, home: Path, effort: Effort) -> V
 
 def round_trips(peer: Peer, home: Path, effort: Effort) -> Iterator[float]:
     """The median of each of several rows of prompts: a machine that pauses spoils a row, not the measure."""
-    with AgentProcess(peer.agent, environment(home)) as agent:
+    # The peers keep no sessions; what that costs is measured apart (lasting.py).
+    command = [*peer.agent, NO_STORE] if peer.name == COUPLER else peer.agent
+    with AgentProcess(command, environment(home)) as agent:
         agent.initialize()
         session = agent.new_session()
         agent.prompt(session, 1_000)

@@ -12,6 +12,9 @@ FIREHOSE = [sys.executable, str(HERE / "agents" / "firehose.py")]
 
 COUPLER, PYTHON, TYPESCRIPT, BARE = "Coupler", "Python SDK", "TypeScript SDK", "bare program"
 
+NO_STORE = "--no-store"
+"""What makes Coupler's agent keep no sessions, like the peers."""
+
 
 @dataclass(frozen=True)
 class Peer:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import Any, Literal
 
-from coupler import Agent, Choice, Command, EditorError, Group, Mode, Select, Session, Toggle, Turn, serve
+from coupler import Agent, Choice, Command, Group, Login, Mode, Select, Session, Toggle, Turn, serve
 from coupler.schema import v1
 
 log = logging.getLogger("reference")
@@ -35,8 +35,19 @@ MODEL = Select(
 EFFORT = Select("effort", ["low", "high"], category="thought_level")
 THOUGHTS = Toggle("thoughts", default=True, description="Show what it thinks")
 
+WANTS_LOGIN = "REFERENCE_WANTS_LOGIN" in os.environ
+logged_in = asyncio.Event()
+
 CAREFUL = Mode("careful", "Asks before it changes a file")
 SWIFT = Mode("swift", "Changes files without asking")
+
+
+@dataclass
+class Style:
+    """What a form can ask for: flat, and without anything secret in it."""
+
+    tone: Literal["plain", "warm"]
+    length: int = 3
 
 
 class Reference(Agent):
@@ -51,6 +62,11 @@ class Reference(Agent):
         Command("title", "Give the session another title", hint="the title"),
         Command("quiet", "Show no thoughts any more"),
         Command("compact", "Summarize the conversation so far"),
+    )
+    logins = (
+        (Login("key", "Key", check=logged_in.is_set, login=logged_in.set, logout=logged_in.clear),)
+        if WANTS_LOGIN
+        else ()
     )
 
     async def opened(self, session: Session) -> None:
@@ -145,9 +161,9 @@ class Reference(Agent):
         notes = notes_of(turn.session)
         async with turn.tool("Read the notes", kind="read", name="read", path=str(notes), line=1) as call:
             await call.input({"path": str(notes)})
-            text = await read_text(turn, notes)
-            await call.output("There are no notes yet." if text is None else text)
-            await call.result({"characters": len(text or "")})
+            text = await read_notes(turn)
+            await call.output(text or "There are no notes yet.")
+            await call.result({"characters": len(text)})
         await turn.say(v1.ResourceLink(name=notes.name, uri=notes.as_uri()))
 
     async def extend_notes(self, turn: Turn) -> None:
@@ -156,26 +172,19 @@ class Reference(Agent):
 
     async def add_note(self, turn: Turn, note: str) -> None:
         """A tool call that changes something: the user sees the change first, and may refuse it."""
-        notes = notes_of(turn.session)
-        old = await read_text(turn, notes)
-        new = f"{old or ''}{note[:80]!r}\n"
-        async with turn.tool("Add a line to the notes", kind="edit", path=str(notes)) as call:
-            await call.diff(str(notes), old=old, new=new)
+        notes = str(notes_of(turn.session))
+        async with turn.tool("Add a line to the notes", kind="edit", path=notes) as call:
+            old = await read_notes(turn)
+            new = f"{old}{note[:80]!r}\n"
+            await call.diff(notes, old=old or None, new=new)
             if turn.session.mode == SWIFT.id or await call.permitted():
-                await write_text(turn, notes, new)
+                await turn.files.write(notes, new)
 
     async def run_command(self, turn: Turn) -> None:
         """A command in one of the editor's terminals, or without one; a cancel ends it either way."""
-        async with turn.tool("Print the directory", kind="execute", input={"command": "pwd"}) as call:
-            if not turn.editor.offers("terminal"):
-                finished = await turn.terminal.run("pwd")  # the call shows what it prints
-                await call.result({"exit_code": finished.exit_code})
-                return
-            async with terminal(turn, "pwd") as terminal_id:
-                end = await turn.call_editor(v1.WaitForTerminalExitRequest(turn.session.id, terminal_id))
-                shown = await turn.call_editor(v1.TerminalOutputRequest(turn.session.id, terminal_id))
-            await call.output(shown.output)
-            await call.result({"exit_code": end.exit_code})
+        async with turn.tool("Print the directory", kind="execute", command=["pwd"]) as call:
+            finished = await turn.terminal.run("pwd")  # the call shows what it prints
+            await call.result({"exit_code": finished.exit_code})
 
     async def list_tools(self, turn: Turn) -> None:
         """The tools of the editor's MCP servers. One that is broken fails its call, not the turn."""
@@ -186,11 +195,12 @@ class Reference(Agent):
                     await call.output(", ".join(await tools_of(server, turn.session)) or "no tools")
 
     async def ask_user(self, turn: Turn) -> None:
-        """A form to fill in, and a page to open. Users need not answer, and editors may fail to ask."""
+        """A form to fill in, and a page to open. Not to answer is an answer."""
         if turn.editor.offers("elicitation.form"):
-            await turn.say("Thanks. " if await accepted(turn, form_for(turn.session)) else "Never mind. ")
+            answer = await turn.ask("How shall I write?", Style)
+            await turn.say("Thanks. " if answer.accepted else "Never mind. ")
         if turn.editor.offers("elicitation.url"):
-            await accepted(turn, page_for(turn.session))
+            await turn.ask_url("Please look.", "https://example.com/")
 
 
 def notes_of(session: Session) -> Path:
@@ -198,37 +208,12 @@ def notes_of(session: Session) -> Path:
     return Path(session.cwd, "notes.txt")
 
 
-async def read_text(turn: Turn, file: Path) -> str | None:
-    """What is in a file, by the editor if possible: it knows what is not saved yet."""
+async def read_notes(turn: Turn) -> str:
+    """What is in the notes, as the editor sees them: it knows what is not saved yet."""
     try:
-        if turn.editor.offers("fs.readTextFile"):
-            answer = await turn.call_editor(v1.ReadTextFileRequest(turn.session.id, str(file)))
-            return str(answer.content)
-        return await asyncio.to_thread(file.read_text, errors="replace")
-    except (EditorError, OSError):
-        return None
-
-
-async def write_text(turn: Turn, file: Path, text: str) -> None:
-    """Write a file, by the editor if possible."""
-    if turn.editor.offers("fs.writeTextFile"):
-        await turn.call_editor(v1.WriteTextFileRequest(turn.session.id, str(file), text))
-    else:
-        await asyncio.to_thread(file.write_text, text)
-
-
-@asynccontextmanager
-async def terminal(turn: Turn, command: str, *args: str) -> AsyncIterator[str]:
-    """A terminal that is released whatever happens, also when the turn is cancelled."""
-    request = v1.CreateTerminalRequest(turn.session.id, command, args, cwd=turn.session.cwd)
-    creation = asyncio.ensure_future(turn.call_editor(request))
-    try:
-        # Shielded: a terminal whose id is not waited for could not be released.
-        await asyncio.shield(creation)
-        yield creation.result().terminal_id
-    finally:
-        created = await creation
-        await turn.call_editor(v1.ReleaseTerminalRequest(turn.session.id, created.terminal_id))
+        return await turn.files.read(notes_of(turn.session))
+    except FileNotFoundError:
+        return ""
 
 
 async def tools_of(server: v1.McpServerStdio, session: Session) -> list[str]:
@@ -258,28 +243,6 @@ async def exchange(process: Process, message: dict[str, Any]) -> dict[str, Any]:
         if answer.get("id") == message["id"] and "method" not in answer:
             return answer
     return {}
-
-
-async def accepted(turn: Turn, question: object) -> bool:
-    """Whether the user has done what they were asked for."""
-    try:
-        return isinstance(await turn.call_editor(question), v1.AcceptElicitationResponse)
-    except EditorError:
-        return False
-
-
-def form_for(session: Session) -> v1.CreateFormElicitationRequest:
-    """Flat, and without anything secret in it."""
-    tone = v1.StringPropertySchema(title="Tone", enum=("plain", "warm"), default="plain")
-    length = v1.IntegerPropertySchema(title="Length", minimum=1, maximum=9)
-    schema = v1.ElicitationSchema(properties={"tone": tone, "length": length}, required=("tone",))
-    return v1.CreateFormElicitationRequest("How shall I write?", schema, session_id=session.id)
-
-
-def page_for(session: Session) -> v1.CreateUrlElicitationRequest:
-    """What must not pass through the editor is done in a browser."""
-    page = "https://example.com/"
-    return v1.CreateUrlElicitationRequest("Please look.", uuid4().hex, page, session_id=session.id)
 
 
 if __name__ == "__main__":

@@ -21,3 +21,10 @@ def coupler_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COUPLER_HOME", str(home))
     monkeypatch.delenv("COUPLER_LOG", raising=False)
     return home
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No coverage of the processes that a test starts: measuring hundreds of little ones takes minutes."""
+    monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+    monkeypatch.delenv("COVERAGE_PROCESS_START", raising=False)

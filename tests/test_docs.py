@@ -56,12 +56,15 @@ def test_every_example_is_an_agent_a_program_or_a_test():
 
 
 @pytest.mark.parametrize("code", AGENTS)
-def test_an_agent_of_the_docs_answers_in_both_ways_of_starting_it(code, tmp_path):
+def test_an_agent_of_the_docs_answers_in_both_ways_of_starting_it(code, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "agent.py"
     file.write_text(code)
     for client in (serve(file), serve(file, python=True)):
         with client:
-            client.initialize()
+            hello = client.initialize()["result"]
+            for method in hello.get("authMethods", ()):
+                client.call("authenticate", {"methodId": method["id"]})
             session = client.new_session()
             request = client.prompt_request(session, "hello")
             client.send(request)

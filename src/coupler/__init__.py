@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from coupler.agent.blocking import BlockingTurn
     from coupler.agent.command import Command
     from coupler.agent.errors import AuthRequiredError, EditorError
+    from coupler.agent.file_errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+    from coupler.agent.login import Login
     from coupler.agent.mode import Mode
     from coupler.agent.option import Choice, Group, Select, Toggle
     from coupler.agent.serving import serve, serve_async
@@ -34,9 +36,12 @@ __all__ = [
     "Command",
     "EditorError",
     "Environment",
+    "FileChangedError",
     "Finished",
     "Group",
+    "Login",
     "Mode",
+    "OutsideRootsError",
     "PermissionRequest",
     "Policy",
     "Reply",
@@ -47,6 +52,7 @@ __all__ = [
     "Toggle",
     "Turn",
     "TurnEndedError",
+    "UnsuitableFileError",
     "__version__",
     "connect",
     "serve",
@@ -62,9 +68,12 @@ _HOMES = {
     "Command": "coupler.agent.command",
     "EditorError": "coupler.agent.errors",
     "Environment": "coupler.process.environment",
+    "FileChangedError": "coupler.agent.file_errors",
     "Finished": "coupler.agent.terminal",
     "Group": "coupler.agent.option",
+    "Login": "coupler.agent.login",
     "Mode": "coupler.agent.mode",
+    "OutsideRootsError": "coupler.agent.file_errors",
     "PermissionRequest": "coupler.client.policy",
     "Policy": "coupler.client.policy",
     "Reply": "coupler.client.reply",
@@ -75,6 +84,7 @@ _HOMES = {
     "Toggle": "coupler.agent.option",
     "Turn": "coupler.agent.turn",
     "TurnEndedError": "coupler.agent.turn",
+    "UnsuitableFileError": "coupler.agent.file_errors",
     "connect": "coupler.coupling",
     "serve": "coupler.agent.serving",
     "serve_async": "coupler.agent.serving",

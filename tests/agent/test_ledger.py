@@ -239,7 +239,8 @@ class TestOutput:
             ledger.settle("a", "completed")
             return time.process_time() - start
 
-        assert run(scenario()) < 1
+        # Seconds; what is done for all pieces again with each one takes minutes.
+        assert run(scenario()) < 10
         assert len(recorded) == 100_001
         assert "67.2 KB left out" in shown_texts(sent)[-1]
 

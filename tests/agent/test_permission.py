@@ -43,8 +43,11 @@ def test_the_question_shows_the_call_that_waits_for_it(share):
     }
     assert [(option["optionId"], option["kind"]) for option in params["options"]] == [
         ("allow_once", "allow_once"),
+        ("allow_always", "allow_always"),
         ("reject_once", "reject_once"),
+        ("reject_always", "reject_always"),
     ]
+    assert params["options"][1]["name"] == "Always allow deletions directly in `.` in this session"
     client.send({"id": question["id"], "result": {"outcome": SELECTED}})
     client.answer_to(request)
 
@@ -76,7 +79,7 @@ def test_a_yes_lets_the_call_run_and_complete(share):
         ),
         ({"result": {"outcome": {"outcome": "cancelled"}}}, "not permitted by the user"),
         (
-            {"result": {"outcome": {"outcome": "selected", "optionId": "allow_always"}}},
+            {"result": {"outcome": {"outcome": "selected", "optionId": "allow_everything"}}},
             "not permitted by the user",
         ),
         ({"result": {"outcome": {"outcome": "selected", "optionId": ""}}}, "not permitted by the user"),

@@ -126,7 +126,8 @@ class TestLongText:
             call.add(piece)
             call.is_due()
         call.content()
-        assert time.process_time() - start < 1
+        # Seconds; what is done for all pieces again with each one takes minutes.
+        assert time.process_time() - start < 10
 
 
 class TestBudget:

@@ -67,8 +67,8 @@ class TestFromTheCommandLine:
         assert said(start("from beside import imported\nasync def own(turn): await turn.say('own')")) == "own"
 
     def test_several_candidates_are_listed(self, start):
-        message = refusal(start(TWO))
-        assert message.endswith("app.py:NAME; it could be one of first, second, Third")
+        message = refusal(start("async def first(turn): ...\nasync def second(turn): ..."))
+        assert message.endswith("app.py:NAME; it could be one of first, second")
 
     def test_no_candidate_says_what_could_be_served(self, start):
         message = refusal(start("limit = 5"))
@@ -372,3 +372,22 @@ class TestTurnFunctions:
         module.load(str(path), NO_OPTIONS)
 
         assert Path(sys.path[0]) == path.parent
+
+
+def test_beside_one_agent_functions_that_take_a_turn_are_parts_of_it(start, tmp_path):
+    client = start("""
+        from coupler import Agent
+
+        async def greet(turn):
+            await turn.say("hello")
+
+        async def other(turn):
+            await turn.say("other")
+
+        class Polite(Agent):
+            async def prompt(self, turn):
+                await greet(turn)
+    """)
+    client.initialize()
+
+    assert texts(client.prompt(client.new_session(str(tmp_path)))[0]) == "hello"

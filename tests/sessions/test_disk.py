@@ -15,6 +15,8 @@ from agent.steps import begin, end_of, error_of, still_serves
 from raw_client import COUPLER, RawClient, texts
 from sessions.steps import REMEMBERS, conversation, listed, reopen
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 STORE_FAILED = (-32603, "store_failed")
 
 # As the real one, with less patience.

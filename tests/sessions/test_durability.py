@@ -9,6 +9,8 @@ import pytest
 from raw_client import PATIENCE, is_answer_to, serve
 from sessions.steps import setup
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 WITNESS = """
 import asyncio
 from coupler import Agent

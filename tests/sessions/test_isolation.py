@@ -8,6 +8,8 @@ from agent.steps import asks, cancel, error_of, update_of
 from raw_client import is_answer_to
 from sessions.steps import conversation, listed, setup
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 # Does what the prompt says, in this order: tells what it sees, changes it, waits until the client says so.
 TWIN = """
 import json, os

@@ -12,6 +12,8 @@ from agent.steps import error_of
 from raw_client import texts
 from sessions.steps import REMEMBERS
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 STORE_FAILED = (-32603, "store_failed")
 
 

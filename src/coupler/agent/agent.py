@@ -12,6 +12,7 @@ from coupler.schema.v1 import StopReason
 if TYPE_CHECKING:
     from coupler.agent.blocking import BlockingTurn
     from coupler.agent.command import Command
+    from coupler.agent.login import Login
     from coupler.agent.mode import Mode
     from coupler.agent.option import Option
     from coupler.agent.session import Session
@@ -39,6 +40,8 @@ class Agent:
     """What the user can choose, such as the model."""
     commands: Sequence[Command] = ()
     """Slash commands; `turn.command` says which one a prompt is."""
+    logins: Sequence[Login] = ()
+    """Ways to log in; until one of them is satisfied there are no sessions."""
 
     async def prompt(self, turn: Turn) -> StopReason | None:
         """Answer one prompt. Returning None ends the turn normally.

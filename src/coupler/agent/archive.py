@@ -16,6 +16,7 @@ import msgspec
 
 from coupler.agent.chronicle import Chronicle
 from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
+from coupler.agent.project import configuration_of
 from coupler.events.record import STOP, TOOL
 from coupler.schema.v1 import ListSessionsResponse, SessionInfo
 from coupler.store.clock import now
@@ -24,6 +25,7 @@ from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Place, Session
+    from coupler.permission.choices import ChoiceStore
     from coupler.store.journal import Entry
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import Store
@@ -41,13 +43,19 @@ class Archive:
         self._mine: set[str] = set()
 
     @classmethod
-    def open(cls, path: str, identity: str) -> Archive:
-        """The archive of an agent in this file."""
-        # Imported on use: an agent's first answer does not need it.
+    def open(cls, path: str | None, identity: str) -> Archive:
+        """The archive of an agent in this file, by default the one that its user has set."""
+        from coupler.config import keys
         from coupler.store.store import Store
 
+        config = configuration_of(None, os.environ)
         with _told_to_clients():
-            return cls(Store.open(path), identity)
+            return cls(Store.open(path or config[keys.STORE], config[keys.SYNCHRONOUS]), identity)
+
+    @property
+    def choices(self) -> ChoiceStore:
+        """Where answers to permission questions last."""
+        return self._store
 
     async def add(self, session: Session) -> Chronicle:
         """Keep a new session, which is open here."""

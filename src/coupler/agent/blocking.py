@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from coupler.agent.asides import Compacting
     from coupler.agent.command import Command, Invocation
     from coupler.agent.editor import Editor
+    from coupler.agent.files import Files
     from coupler.agent.mode import Mode
     from coupler.agent.option import Option
     from coupler.agent.plan import Plan
+    from coupler.agent.question import Answer
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
 
@@ -115,6 +117,10 @@ class BlockingTurn(_OnLoop):
         return self._turn.command
 
     @property
+    def files(self) -> BlockingFiles:
+        return BlockingFiles(self._turn.files, self._loop)
+
+    @property
     def terminal(self) -> BlockingTerminal:
         return BlockingTerminal(self._turn.terminal, self._loop)
 
@@ -123,6 +129,15 @@ class BlockingTurn(_OnLoop):
 
     def think(self, text: str) -> None:
         self._wait(self._turn.think(text))
+
+    def ask(self, message: str, spec: Any) -> Answer[Any]:
+        return self._wait(self._turn.ask(message, spec))
+
+    def ask_url(self, message: str, url: str) -> Answer[None]:
+        return self._wait(self._turn.ask_url(message, url))
+
+    def complete_url(self, id: str) -> bool:
+        return self._wait(self._turn.complete_url(id))
 
     def usage(self, used: int, size: int, *, cost: float | None = None, currency: str = "USD") -> None:
         self._wait(self._turn.usage(used, size, cost=cost, currency=currency))
@@ -149,8 +164,12 @@ class BlockingTurn(_OnLoop):
         line: int | None = None,
         input: Any = None,
         id: str | None = None,
+        command: str | Sequence[str] | None = None,
+        url: str | None = None,
     ) -> BlockingCall:
-        call = self._turn.tool(title, kind=kind, name=name, path=path, line=line, input=input, id=id)
+        call = self._turn.tool(
+            title, kind=kind, name=name, path=path, line=line, input=input, id=id, command=command, url=url
+        )
         return BlockingCall(call, self._loop)
 
 
@@ -217,6 +236,9 @@ class BlockingSession(_OnLoop):
 
     def set_title(self, title: str | None) -> None:
         self._wait(_now(self._session.set_title, title))
+
+    def add_secret(self, name: str, value: str) -> None:
+        self._wait(_now(self._session.add_secret, name, value))
 
     def set_commands(self, commands: Sequence[Command]) -> None:
         self._wait(_now(self._session.set_commands, commands))
@@ -328,6 +350,26 @@ class BlockingCompacting(_OnLoop):
 
     def summarize(self, text: str) -> None:
         self._wait(self._compacting.summarize(text))
+
+
+class BlockingFiles(_OnLoop):
+    """`Files` for a plain function."""
+
+    def __init__(self, files: Files, loop: WorkerLoop) -> None:
+        super().__init__(loop)
+        self._files = files
+
+    def read(self, path: str | os.PathLike[str], *, line: int | None = None, limit: int | None = None) -> str:
+        return self._wait(self._files.read(path, line=line, limit=limit))
+
+    def read_bytes(self, path: str | os.PathLike[str]) -> bytes:
+        return self._wait(self._files.read_bytes(path))
+
+    def write(self, path: str | os.PathLike[str], text: str, *, overwrite: bool = False) -> None:
+        self._wait(self._files.write(path, text, overwrite=overwrite))
+
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        return self._wait(self._files.exists(path))
 
 
 class BlockingTerminal(_OnLoop):

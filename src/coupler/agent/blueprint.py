@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
 from coupler.agent.introduction import distribution_version, identity, identity_of, introduce
-from coupler.agent.serve_options import NO_OPTIONS, ServeOptions, store_of
+from coupler.agent.login import Login, Logins
+from coupler.agent.serve_options import NO_OPTIONS, ServeOptions
 from coupler.schema.v1 import InitializeResponse
 
 if TYPE_CHECKING:
@@ -30,13 +31,15 @@ class Blueprint:
         *,
         identity: str,
         store: str | None,
+        logins: Sequence[Login] = (),
     ) -> None:
         self.introduction = introduction
         self.agent_for = agent_for
         self.identity = identity
         """What this agent's sessions are found by, whatever it is called this time."""
         self.store = store
-        """The file that keeps its sessions, if one does."""
+        """What was said of the file that keeps its sessions: None for the user's, NO_STORE for none."""
+        self.logins = Logins(logins)
 
     @classmethod
     def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> Blueprint:
@@ -51,7 +54,8 @@ class Blueprint:
             introduce(described, options),
             agent_for,
             identity=identity_of(described),
-            store=store_of(options),
+            store=options.store,
+            logins=described.logins,
         )
 
     @classmethod
@@ -68,7 +72,7 @@ class Blueprint:
             made = factory(session)
             return as_agent(await made if inspect.isawaitable(made) else made)
 
-        return cls(introduction, agent_for, identity=identity(module, own_name), store=store_of(options))
+        return cls(introduction, agent_for, identity=identity(module, own_name), store=options.store)
 
 
 def as_agent(target: Any) -> Agent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os.path
+from collections.abc import Sequence
 from contextvars import ContextVar
 from operator import index
 from types import TracebackType
@@ -19,24 +20,18 @@ from coupler.schema.v1 import (
     Content,
     ContentBlock,
     Diff,
-    PermissionOption,
     PermissionToolCall,
-    RequestPermissionRequest,
-    SelectedPermissionOutcome,
     ToolCallContent,
     ToolCallLocation,
     ToolKind,
 )
-from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
+    from coupler.permission.action import Action
 
 KINDS: tuple[str, ...] = get_args(ToolKind)
 LAST_LINE = 2**32 - 1
-
-ALLOW = PermissionOption("allow_once", "Allow", "allow_once")
-REJECT = PermissionOption("reject_once", "Reject", "reject_once")
 
 
 class Call:
@@ -53,14 +48,19 @@ class Call:
         line: int | None,
         input: Any,
         id: str | None,
+        command: str | Sequence[str] | None = None,
+        url: str | None = None,
     ) -> None:
         self.title = plain_text(title, "a tool call's title")
         self.kind = cast(ToolKind, chosen(kind, KINDS, "a tool call's kind"))
         self.id = plain_text(id, "a tool call's id") if id is not None else ""
         self._turn = turn
         self._name = plain_text(name, "a tool's name") if name is not None else None
-        self._input = json_value(input) if input is not None else UNSET
+        self._command = _command(command)
+        self._urls = (plain_text(url, "a tool call's address"),) if url is not None else ()
+        self._input = self._with_judged(json_value(input) if input is not None else UNSET)
         self._locations: list[ToolCallLocation] = []
+        self._paths: list[str] = []
         self._is_open = False
         self._outer: Call | None = None
         self._started = False
@@ -123,12 +123,16 @@ class Call:
         """Add a change of a file; `old` is None for a new one."""
         new = plain_text(new, "a file's new text")
         old = plain_text(old, "a file's old text") if old is not None else None
-        await self._show(Diff(self._absolute(path), new, old))
+        absolute = self._absolute(path)
+        self._paths.append(absolute)
+        await self._show(Diff(absolute, new, old))
 
     async def locate(self, path: str, line: int | None = None) -> None:
         """Add a place in a file that the call works on, which editors can follow."""
-        self._locations.append(self._location(path, line))
-        await self._report(locations=tuple(self._locations))
+        location = self._location(path, line)
+        if location not in self._locations:
+            self._locations.append(location)
+            await self._report(locations=tuple(self._locations))
 
     async def retitle(self, title: str) -> None:
         """Show another title."""
@@ -137,7 +141,7 @@ class Call:
 
     async def input(self, value: Any) -> None:
         """Report what the tool was called with; any object will do."""
-        self._input = json_value(value)
+        self._input = self._with_judged(json_value(value))
         await self._report(raw_input=self._input)
 
     async def result(self, value: Any) -> None:
@@ -145,26 +149,22 @@ class Call:
         await self._report(raw_output=json_value(value))
 
     async def permitted(self, *, deadline: float | None = None) -> bool:
-        """Ask the user, and wait for the answer, or for `deadline` seconds.
+        """Whether the call may go on: by the rules, by what was chosen before, or by asking the user.
 
-        Anything but a clear yes is a no, and leaving the block then fails the call.
+        The user has `deadline` seconds to answer, or any time. Anything but a clear yes is a no, and
+        leaving the block then fails the call.
         """
         if not self._is_open:
             raise RuntimeError("ask inside of the call's block: `async with turn.tool(…) as call`")
         self._started = True
-        question = RequestPermissionRequest(self._turn.session.id, self._as_asked(), (ALLOW, REJECT))
-        try:
-            answer = await self._turn.call_editor(question, deadline=deadline)
-        except RpcError as error:
-            self._refused = f"not permitted: {error.message}"
+        permitting = self._turn.session.project.permitting()
+        permission = await permitting.decide(self._turn, self._as_asked(), self._action(), deadline)
+        if not permission.is_given:
+            self._refused = permission.reason
             return False
-        match answer.outcome:
-            case SelectedPermissionOutcome(option_id) if option_id == ALLOW.option_id:
-                self._refused = None
-                self._ledger.update(self.id, status="in_progress")
-                return True
-        self._refused = "not permitted by the user"
-        return False
+        self._refused = None
+        self._ledger.update(self.id, status="in_progress")
+        return True
 
     async def _show(self, item: ToolCallContent) -> None:
         self._turn.check_alive()
@@ -182,6 +182,30 @@ class Call:
 
     def _fail(self, reason: str, **fields: Any) -> None:
         self._ledger.settle(self.id, "failed", reason, **fields)
+
+    def _with_judged(self, shown: Any) -> Any:
+        """What the tool is called with, always with the command and the address that it is judged by."""
+        judged: dict[str, Any] = {"command": self._command} if self._command is not None else {}
+        if self._urls:
+            judged["url"] = self._urls[0]
+        if not judged or shown is UNSET:
+            return judged or shown
+        return {**(shown if isinstance(shown, dict) else {"input": shown}), **judged}
+
+    def _action(self) -> Action:
+        """The call as it is judged: what was reported of it by now."""
+        from coupler.permission.action import Action
+
+        session = self._turn.session
+        return Action(
+            kind=self.kind,
+            name=self._name,
+            paths=tuple(dict.fromkeys((*(location.path for location in self._locations), *self._paths))),
+            command=self._command,
+            urls=self._urls,
+            cwd=session.cwd,
+            roots=session.roots,
+        )
 
     def _as_asked(self) -> PermissionToolCall:
         return PermissionToolCall(
@@ -208,6 +232,12 @@ class Call:
     @property
     def _ledger(self) -> Ledger:
         return self._turn.session.ledger
+
+
+def _command(command: str | Sequence[str] | None) -> str | tuple[str, ...] | None:
+    if command is None or isinstance(command, str):
+        return plain_text(command, "a tool call's command") if command is not None else None
+    return tuple(plain_text(word, "a word of a command") for word in command)
 
 
 _innermost: ContextVar[Call | None] = ContextVar("innermost_call", default=None)

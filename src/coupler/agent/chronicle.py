@@ -62,12 +62,12 @@ class Chronicle:
         """Keep which directories the session has beside its own."""
         self._journal.set(roots=additional_directories)
 
-    def begin_turn(self, message_id: str, params: Raw) -> None:
-        """A turn begins with this prompt, which is kept as the user sent it."""
+    def begin_turn(self, message_id: str, params: Raw, cover: Callable[[bytes], bytes] = bytes) -> None:
+        """A turn begins with this prompt, which is kept as the user sent it, but for what `cover` hides."""
         self._turns += 1
         self._journal.begin_turn()
         blocks = msgspec.json.encode(_prompt_decoder.decode(params).prompt)
-        self._journal.add(USER, message_id, blocks)
+        self._journal.add(USER, message_id, cover(blocks))
         if self._turns == 1:
             # Only now it is listed, whatever becomes of the turn; otherwise the turn's end is early enough.
             self._journal.set(turns=1, updated_at=now())

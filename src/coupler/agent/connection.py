@@ -16,6 +16,10 @@ from coupler.agent.errors import (
     NOT_INITIALIZED,
     invalid_params,
 )
+from coupler.agent.introduction import introduction_for
+from coupler.agent.known_secrets import process_masker
+from coupler.agent.login_calls import LoginCalls
+from coupler.agent.masked import masked, masked_error
 from coupler.agent.session_calls import SessionCalls
 from coupler.agent.sessions import Sessions
 from coupler.schema import unstable
@@ -24,6 +28,7 @@ from coupler.schema.methods import METHODS, offers
 from coupler.schema.v1 import CancelNotification, InitializeRequest, InitializeResponse
 from coupler.wire.errors import METHOD_NOT_FOUND, RpcError
 from coupler.wire.frames import DEFAULT_LIMIT
+from coupler.wire.outbox import Lane
 from coupler.wire.peer import Peer
 from coupler.wire.request import Request
 from coupler.wire.transport import Transport
@@ -51,10 +56,12 @@ class AgentConnection:
         self.ended = ended or asyncio.Event()
         self.when_prompted: Callable[[], None] = lambda: None
         self._peer = Peer(transport, self, frame_limit=frame_limit)
+        self._peer.screen = self._without_secrets
         self._introduction = introduction
         self._already_introduced = already_introduced
         self._sessions = Sessions(self._peer, blueprint)
         self._calls: SessionCalls | None = None
+        self._logins = LoginCalls(blueprint)
 
     def open(self) -> None:
         """Begin to serve."""
@@ -88,10 +95,12 @@ class AgentConnection:
             return
         if self._calls is None:
             raise RpcError.because(NOT_INITIALIZED, f"call initialize before {request.method}")
-        if request.method not in self._calls or not self._is_offered(request.method):
+        is_login = request.method in ("authenticate", "logout")
+        if not (is_login or request.method in self._calls) or not self._is_offered(request.method):
             message = f"this agent has no method {request.method!r}"
             raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
-        self._calls.receive(request, self._params_of(request))
+        calls = self._logins if is_login else self._calls
+        calls.receive(request, self._params_of(request))
 
     def notification_received(self, method: str, params: Raw) -> None:
         if method != "session/cancel":
@@ -126,18 +135,30 @@ class AgentConnection:
             raise RpcError.because(ALREADY_INITIALIZED, "initialize was called before on this connection")
         info = None if client.client_info is UNSET else client.client_info
         editor = Editor(self._peer, client.client_capabilities, info)
-        self._calls = SessionCalls(self._sessions, editor, lambda: self.when_prompted())
+        self._calls = SessionCalls(self._sessions, editor, self._peer, lambda: self.when_prompted())
         if self._already_introduced:
             request.waive()
         else:
-            request.answer(self._introduction)
+            request.answer(introduction_for(self._introduction, client.client_capabilities))
         self.initialized.set()
+
+    def _without_secrets(self, answer: Any, lane: Lane) -> Any:
+        """An answer or an error as people may see it; the first answer is the author's own words."""
+        if isinstance(answer, InitializeResponse | Raw) or answer is None:
+            return answer
+        session = self._sessions.find(lane) if isinstance(lane, str) else None
+        masker = session.secrets.masker if session is not None else process_masker()
+        if masker is None:
+            return answer
+        return masked_error(answer, masker) if isinstance(answer, RpcError) else masked(answer, masker)
 
     def _is_offered(self, method: str) -> bool:
         """Whether the introduction said so: what is not advertised is refused."""
         gate = METHODS[method].gate
-        if gate is None:
+        if gate is None and method != "authenticate":
             return True
         if isinstance(self._introduction, Raw):
             self._introduction = decode(unstable.InitializeResponse, self._introduction, "agent")
+        if method == "authenticate":
+            return bool(self._introduction.auth_methods)
         return offers(self._introduction.agent_capabilities, gate)

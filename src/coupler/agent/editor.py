@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from coupler.agent.errors import NOT_OFFERED, EditorError
 from coupler.schema.decoding import DecodingError, decode
-from coupler.schema.methods import method_for, offers
+from coupler.schema.methods import Method, method_for, offers
 from coupler.schema.v1 import ClientCapabilities, Implementation
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 from coupler.wire.outbox import Lane
@@ -23,9 +24,15 @@ class Editor:
         self.info = info
         self._peer = peer
 
-    def offers(self, gate: str) -> bool:
+    def offers(self, gate: str | None) -> bool:
         """Whether a capability, such as `fs.readTextFile`, was advertised."""
         return offers(self.capabilities, gate)
+
+    def tell(self, params: Any, lane: Lane) -> None:
+        """Send the notification that these params belong to; a client that did not offer it is not told."""
+        method = method_for(type(params))
+        if self.offers(method.gate):
+            self._peer.notify(method.name, params, lane)
 
     async def call(self, params: Any, lane: Lane, deadline: float | UnsetType | None = UNSET) -> Any:
         """Send the request that these params belong to, and return its typed result.
@@ -33,17 +40,46 @@ class Editor:
         What the client did not advertise is never sent. Files and terminals have a deadline unless one is
         given, because clients exist that never answer; a dialog waits for its user.
         """
+        method = self._offered(params)
+        seconds = method.deadline if deadline is UNSET else deadline
+        try:
+            result = await self._peer.request(method.name, params, lane=lane, deadline=seconds)
+        except RpcError as error:
+            raise _refusal(error) from None
+        return _typed(method, result)
+
+    def ask(self, params: Any, lane: Lane, answered: Callable[[Any], None]) -> None:
+        """Send a request at once that is not taken back when its turn ends.
+
+        `answered` gets the typed result or the EditorError, whenever it comes, if it comes.
+        """
+        method = self._offered(params)
+
+        def deliver(answer: Raw | RpcError) -> None:
+            try:
+                result = _refusal(answer) if isinstance(answer, RpcError) else _typed(method, answer)
+            except EditorError as error:
+                result = error
+            answered(result)
+
+        self._peer.ask(method.name, params, deliver, lane)
+
+    def _offered(self, params: Any) -> Method:
         method = method_for(type(params))
         if method.gate is not None and not self.offers(method.gate):
             message = f"the client does not offer {method.name} (capability {method.gate})"
             raise RpcError.because(NOT_OFFERED, message, method=method.name)
-        try:
-            seconds = method.deadline if deadline is UNSET else deadline
-            result = await self._peer.request(method.name, params, lane=lane, deadline=seconds)
-            return decode(method.result or type(None), result, "agent")
-        except DecodingError as error:
-            message = f"the client's answer to {method.name} does not fit: {error}"
-            data = {"reason": INVALID_PARAMS.name, "path": error.path}
-            raise EditorError(INVALID_PARAMS.code, message, data) from error
-        except RpcError as error:
-            raise EditorError(error.code, error.message, error.data) from None
+        return method
+
+
+def _typed(method: Method, result: Raw) -> Any:
+    try:
+        return decode(method.result or type(None), result, "agent")
+    except DecodingError as error:
+        message = f"the client's answer to {method.name} does not fit: {error}"
+        data = {"reason": INVALID_PARAMS.name, "path": error.path}
+        raise EditorError(INVALID_PARAMS.code, message, data) from error
+
+
+def _refusal(error: RpcError) -> EditorError:
+    return EditorError(error.code, error.message, error.data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coupler.agent.known_secrets import beginning_of
 from coupler.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
 from coupler.store.errors import CursorError, HeldError, StoreError
@@ -17,6 +18,7 @@ AUTH_REQUIRED = Reason("auth_required", -32000, "The agent wants the user to log
 AGENT_FAILED = Reason("agent_failed", -32603, "The agent's own code raised; the session lives on.")
 TARGET_FAILED = Reason("target_failed", -32603, "The agent could not be loaded; stderr has the traceback.")
 NOT_OFFERED = Reason("not_offered", -32603, "The agent wanted something that the client does not offer.")
+CONFIG_WRONG = Reason("config_wrong", -32603, "A `coupler.toml` is wrong; the message names file and line.")
 STORE_FAILED = Reason("store_failed", -32603, "The session could not be stored; the message says why.")
 SHUTTING_DOWN = Reason("shutting_down", -32600, "The agent is ending and takes no more work.")
 
@@ -34,6 +36,7 @@ REASONS = (
     AGENT_FAILED,
     TARGET_FAILED,
     NOT_OFFERED,
+    CONFIG_WRONG,
     STORE_FAILED,
     SHUTTING_DOWN,
 )
@@ -57,7 +60,7 @@ def describe(error: BaseException) -> str:
     except Exception as fault:
         text = f"<its text cannot be shown: {type(fault).__name__}>"
     if len(text) > LONGEST_MESSAGE:
-        text = f"{text[:LONGEST_MESSAGE]}… ({len(text)} characters)"
+        text = f"{beginning_of(text, LONGEST_MESSAGE)}… ({len(text)} characters)"
     if isinstance(error, MissingExtraError):
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

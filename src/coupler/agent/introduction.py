@@ -7,14 +7,22 @@ import sys
 from functools import cache
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, Raw
+
 from coupler.agent.agent import Agent, FunctionAgent, accepted_blocks
-from coupler.agent.memory import is_installed
+from coupler.agent.memory import TERMINAL_LOGIN, is_installed
 from coupler.agent.serve_options import FORK, NO_OPTIONS, NO_STORE, ServeOptions
+from coupler.schema.decoding import decode
 from coupler.schema.methods import PROTOCOL_VERSION
 from coupler.schema.v1 import (
+    AgentAuthCapabilities,
     AgentCapabilities,
+    AuthMethodTerminal,
+    ClientCapabilities,
     Implementation,
     InitializeResponse,
+    LogoutCapabilities,
     PromptCapabilities,
     SessionAdditionalDirectoriesCapabilities,
     SessionCapabilities,
@@ -36,8 +44,32 @@ def introduce(agent: Agent | type[Agent], options: ServeOptions = NO_OPTIONS) ->
         version=options.version or agent.version or distribution_version(_module_of(agent)),
     )
     return InitializeResponse(
-        PROTOCOL_VERSION, agent_capabilities=_capabilities(agent, options), agent_info=info
+        PROTOCOL_VERSION,
+        agent_capabilities=_capabilities(agent, options),
+        agent_info=info,
+        auth_methods=tuple(login.as_method() for login in agent.logins),
     )
+
+
+def introduction_for(
+    introduction: InitializeResponse | Raw, client: ClientCapabilities
+) -> InitializeResponse | Raw:
+    """What this client is told: of logins for terminals only if it can run them."""
+    if client.auth.terminal is True or not names_terminal_login(introduction):
+        return introduction
+    if isinstance(introduction, Raw):
+        introduction = decode(InitializeResponse, introduction, "agent")
+    methods = tuple(
+        method for method in introduction.auth_methods or () if not isinstance(method, AuthMethodTerminal)
+    )
+    return msgspec.structs.replace(introduction, auth_methods=methods)
+
+
+def names_terminal_login(introduction: InitializeResponse | Raw) -> bool:
+    """Whether the answer depends on the client."""
+    if isinstance(introduction, Raw):
+        return TERMINAL_LOGIN.encode() in bytes(introduction)
+    return any(isinstance(method, AuthMethodTerminal) for method in introduction.auth_methods or ())
 
 
 def _capabilities(agent: Agent | type[Agent], options: ServeOptions) -> AgentCapabilities:
@@ -50,7 +82,13 @@ def _capabilities(agent: Agent | type[Agent], options: ServeOptions) -> AgentCap
         load_session=keeps,
         prompt_capabilities=prompt,
         session_capabilities=_session_capabilities(keeps=keeps, forks=keeps and options.offers(FORK)),
+        auth=_login_capabilities(agent),
     )
+
+
+def _login_capabilities(agent: Agent | type[Agent]) -> AgentAuthCapabilities:
+    can_log_out = any(login.logout is not None for login in agent.logins)
+    return AgentAuthCapabilities(logout=LogoutCapabilities() if can_log_out else UNSET)
 
 
 def _session_capabilities(*, keeps: bool, forks: bool) -> SessionCapabilities:

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from coupler.agent.known_secrets import beginning_of
+
 MAX_DEPTH = 20
 MAX_ITEMS = 1_000
 """Entries of one list or mapping."""
@@ -109,7 +111,7 @@ class _Conversion:
     def _text(self, text: str) -> str:
         allowed = min(MAX_TEXT, max(self._size_left, 0))
         if len(text) > allowed:
-            text = f"{text[:allowed]}… ({len(text)} characters)"
+            text = f"{beginning_of(text, allowed)}… ({len(text)} characters)"
         self._size_left -= len(text)
         return text
 

@@ -12,14 +12,15 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
 
 from coupler.agent.shown import Shown
 from coupler.events import ToolCall, ToolOutput, ToolUpdate
-from coupler.schema.v1 import Content, TextContent, ToolCallContent
+from coupler.events.tool_call import OPEN_STATUSES
+from coupler.schema.v1 import Content, Terminal, TextContent, ToolCallContent
 
 log = logging.getLogger("coupler.agent")
 
@@ -36,6 +37,24 @@ def _forget(change: ToolUpdate | ToolOutput) -> None:
     """What a session without a journal records."""
 
 
+class Cover(Protocol):
+    """What a tool's output passes before anybody sees it: secrets are masked, also those in two pieces."""
+
+    def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
+        """What can be shown by now."""
+
+    def end_output(self, id: str) -> tuple[ToolOutput, ...]:
+        """What was held back, now that the call ends."""
+
+
+class _NoCover:
+    def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
+        return (output,)
+
+    def end_output(self, id: str) -> tuple[ToolOutput, ...]:
+        return ()
+
+
 class Ledger:
     """Every tool call of a session; `report` tells the client, `record` the journal."""
 
@@ -43,9 +62,11 @@ class Ledger:
         self,
         report: Callable[[ToolUpdate], None],
         record: Callable[[ToolUpdate | ToolOutput], None] = _forget,
+        cover: Cover | None = None,
     ) -> None:
         self._report = report
         self._record = record
+        self._cover = cover or _NoCover()
         self._open: dict[str, _Account] = {}
         self._settled: set[str] = set()
 
@@ -102,6 +123,26 @@ class Ledger:
         if account.could_be_shown():
             account.wait(self._show_late)
 
+    def show_terminal(self, id: str, terminal_id: str) -> None:
+        """Show one of the client's terminals, at once: after its release it would be too late.
+
+        It is not recorded, because no client will know it again; `record_output` is for what was in it.
+        """
+        account = self._account(id)
+        if account is not None:
+            account.shown.add(Terminal(terminal_id))
+            self._show(account, ToolUpdate(id=id))
+
+    def record_output(self, id: str, text: str) -> None:
+        """Record a text that the client shows by itself."""
+        account = self._account(id)
+        if account is None:
+            return
+        self._add_covered(account, self._cover.end_output(id))
+        output = ToolOutput(id, text_content(text))
+        for covered in (*self._cover.covered_output(output), *self._cover.end_output(id)):
+            self._record(covered)
+
     def settle(self, id: str, status: str, reason: str | None = None, **fields: Any) -> None:
         """End a call as completed or failed, and say why below what it shows."""
         account = self._account(id)
@@ -125,10 +166,16 @@ class Ledger:
         return account
 
     def _add(self, account: _Account, output: ToolOutput) -> None:
-        self._record(output)
-        account.shown.add(output.item, apart=output.apart)
+        self._add_covered(account, self._cover.covered_output(output))
+
+    def _add_covered(self, account: _Account, outputs: tuple[ToolOutput, ...]) -> None:
+        for output in outputs:
+            self._record(output)
+            account.shown.add(output.item, apart=output.apart)
 
     def _apply(self, account: _Account, update: ToolUpdate) -> None:
+        if update.status is not UNSET and update.status not in OPEN_STATUSES:
+            self._add_covered(account, self._cover.end_output(update.id))
         self._note(account, update)
         if account.call.is_open:
             self._report(update)

@@ -24,6 +24,7 @@ from coupler.agent.agent import Agent
 from coupler.agent.blueprint import Blueprint
 from coupler.agent.errors import TARGET_FAILED, describe
 from coupler.agent.introduction import introduce
+from coupler.agent.known_secrets import environment_masker
 from coupler.agent.memory import Memory, Record
 from coupler.agent.target import Served, TargetError, blueprint_of, load
 from coupler.extras import MissingExtraError
@@ -107,7 +108,7 @@ class Loading:
             raise
         except BaseException as error:
             # On stderr whatever the log settings are: this is what an editor's log shows the author.
-            traceback.print_exception(error, file=sys.stderr)
+            sys.stderr.write(environment_masker().mask("".join(traceback.format_exception(error))))
             self._outcome = _failure(words, error)
         else:
             self._outcome = blueprint

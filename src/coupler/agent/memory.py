@@ -88,6 +88,10 @@ class Record(NamedTuple):
     """Modules of other packages that were imported, in order."""
 
 
+TERMINAL_LOGIN = '"type":"terminal"'
+"""In an introduction: it names a login for terminals, which only some clients may be told of."""
+
+
 class Memory:
     """The record of one target, under the circumstances of this start.
 

@@ -32,6 +32,7 @@ async def replay(session: Session, archive: Archive) -> None:
         await _show(session, scene)
     if history.plan is not None:
         session.show(history.plan)
+    session.end_message()
     await _show_standing(session, archive)
     await session.wait_for_room()
 

@@ -43,16 +43,6 @@ class OptionError(ValueError):
     """An option has a value that means nothing."""
 
 
-def store_of(options: ServeOptions) -> str | None:
-    """The file that keeps the sessions, if one does."""
-    if options.store is None:
-        # Imported on use: the first answer does not need it.
-        from coupler.home import store_file
-
-        return store_file()
-    return options.store or None
-
-
 def store_option(store: str | os.PathLike[str] | bool) -> str | None:
     """What `serve(store=…)` says: True for the user's own file, False for none, or a path."""
     if isinstance(store, bool):

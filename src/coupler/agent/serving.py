@@ -26,6 +26,7 @@ from coupler.agent.ending import (
     own_signals,
 )
 from coupler.agent.hello import Greeting
+from coupler.agent.known_secrets import keep_secrets_from_logs
 from coupler.agent.loading import Loading
 from coupler.agent.memory import Memory, Record
 from coupler.agent.serve_options import ServeOptions, drafts_option, store_option
@@ -143,6 +144,7 @@ def run(
     frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve over two descriptors until the client leaves or a signal comes, and leave nothing running."""
+    keep_secrets_from_logs()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     serving = loop.create_task(_serve(served, read_fd, write_fd, memory, record, greeting, frame_limit))

@@ -19,15 +19,20 @@ from coupler.agent.command import Command, declared_commands
 from coupler.agent.editor import Editor
 from coupler.agent.errors import session_busy
 from coupler.agent.hooks import call_hook
+from coupler.agent.known_files import KnownFiles
 from coupler.agent.ledger import Ledger
+from coupler.agent.login import Logins
 from coupler.agent.mode import Mode
 from coupler.agent.option import Option
+from coupler.agent.project import Project
 from coupler.agent.prompting import Prompting
+from coupler.agent.session_environment import SessionEnvironment
 from coupler.agent.settings import Settings
 from coupler.agent.state import unpack
-from coupler.agent.text import whole_text
+from coupler.agent.text import plain_text, whole_text
 from coupler.agent.turn import Turn
-from coupler.events import Commands, Info, Options, Text, ToolUpdate
+from coupler.agent.veil import Veil
+from coupler.events import Commands, Info, Options, Text, ToolOutput, ToolUpdate
 from coupler.events import Mode as ModeChange
 from coupler.events.record import TEXT, End
 from coupler.events.v1 import Emitted, to_update
@@ -39,7 +44,6 @@ from coupler.wire.request import Request
 
 if TYPE_CHECKING:
     from coupler.agent.chronicle import Chronicle
-    from coupler.events.tool_call import ToolOutput
     from coupler.store.scribe import Backlog
     from coupler.store.sessions import SessionRecord
 
@@ -67,14 +71,19 @@ class Session:
         self.id = id
         self.place = place
         self.editor = editor
-        self.env: dict[str, str] = dict(os.environ)
+        self.secrets = Veil(place.mcp_servers)
+        """What nobody is shown; see `add_secret`."""
+        self.env: dict[str, str] = SessionEnvironment(os.environ, self.secrets.notice)
         """The environment of what the session runs; a change concerns no other session."""
         self.state: Any = None
         """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
-        self.ledger = Ledger(self._show_tool, self._keep_tool)
+        self.ledger = Ledger(self._show_tool, self._keep_tool, self.secrets)
+        self.known_files = KnownFiles()
+        """What the session has seen in files, so that it overwrites nothing else."""
         self.in_order = asyncio.Lock()
         """Held by work that has to happen one after the other; a turn begins when it is free."""
         self._peer = peer
+        self._project: Project | None = None
         self._chronicle: Chronicle | None = None
         self._keep_text: Callable[[str, str, str], None] | None = None
         self._backlog: Backlog | None = None
@@ -106,6 +115,13 @@ class Session:
     def mcp_servers(self) -> tuple[McpServer, ...]:
         """The MCP servers that the client wants to be used."""
         return self.place.mcp_servers
+
+    @property
+    def project(self) -> Project:
+        """What is set for the session's directory."""
+        if self._project is None:
+            self._project = Project.of(self.cwd, self.env, None)
+        return self._project
 
     @property
     def title(self) -> str | None:
@@ -142,9 +158,15 @@ class Session:
         """Whether a turn runs."""
         return self._prompting is not None
 
-    def give_to(self, agent: Agent) -> None:
-        """From now on this agent answers the prompts."""
+    def belong_to(self, project: Project) -> None:
+        """The session is in this project."""
+        self._project = project
+        self.secrets.add_names(project.secret_names, self.env)
+
+    def give_to(self, agent: Agent, logins: Logins) -> None:
+        """From now on this agent answers the prompts, of users who are logged in."""
         self._agent = agent
+        self._logins = logins
         self._accepted = accepted_blocks(agent)
         # A factory may have declared others before: what the agent leaves open stays.
         self._settings.declare(agent.modes or None, agent.options or None)
@@ -163,6 +185,7 @@ class Session:
             self._chronicle.keep_roots(place.additional_directories)
             await self._chronicle.until_stored()
         is_another, self.place = place != self.place, place
+        self.secrets.notice_servers(place.mcp_servers)
         if is_another:
             await call_hook(self._agent.moved, self)
 
@@ -195,9 +218,14 @@ class Session:
         self._commands = declared_commands(commands)
         self._send_commands()
 
+    def add_secret(self, name: str, value: str) -> None:
+        """Show nobody this value from now on, but the name in its place."""
+        self.secrets.add({plain_text(name, "a secret's name"): plain_text(value, "a secret")})
+
     def set_title(self, title: str | None) -> None:
         """Name the session, for lists and tabs; None clears the name."""
-        self._title = whole_text(title, "a session's title") if title is not None else None
+        whole = whole_text(title, "a session's title") if title is not None else None
+        self._title = self.secrets.mask(whole) if whole is not None else None
         if self._chronicle is not None:
             self._chronicle.keep(Info(self._title))
         self._tell(Info(self._title))
@@ -228,11 +256,12 @@ class Session:
             raise session_busy(self.id)
         self._refuse_unaccepted(blocks)
         request.lane = self.id
+        self.secrets.look_again()
         turn = Turn(self, blocks)
         if self._chronicle is not None:
-            self._chronicle.begin_turn(self.new_message_id(), request.params)
+            self._chronicle.begin_turn(self.new_message_id(), request.params, self.secrets.covered_blocks)
             if self.title is None:
-                self._title_after(turn.text)
+                self._title_after(self.secrets.mask(turn.text))
         self._prompting = Prompting(request, turn, self._agent, self._turn_ended)
         self._prompting.start(self._peer)
 
@@ -244,6 +273,15 @@ class Session:
         if self._chronicle is not None:
             await self._chronicle.until_turn_may_run()
 
+    async def until_logged_in(self) -> None:
+        """Raise what is to be answered if the user is not logged in any more."""
+        await self._logins.require()
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether that is known without asking."""
+        return self._logins.is_known_satisfied
+
     async def until_stored(self) -> None:
         """Wait until everything that happened so far is durable."""
         if self._chronicle is not None:
@@ -251,8 +289,9 @@ class Session:
 
     def end_turn(self, end: End, done: Callable[[RpcError | None], None]) -> None:
         """Make the turn's end durable, then call `done`: nothing that was answered may be lost."""
+        self.end_message()
         if self._chronicle is not None:
-            self._chronicle.end_turn(end, self.state, done)
+            self._chronicle.end_turn(self.secrets.covered_end(end), self.state, done)
         else:
             done(None)
 
@@ -282,22 +321,40 @@ class Session:
     def stop_keeping(self) -> None:
         """The session is somebody else's from now on."""
         self._chronicle = self._keep_text = self._backlog = None
+        if self._project is not None:
+            self._project.close()
 
     def new_message_id(self) -> str:
         """An id that no other message of this session has."""
         return next(self._message_ids)
 
     def send(self, event: Emitted) -> None:
-        """Send an event and keep it. Never blocks."""
+        """Send an event and keep it, without the secrets in it. Never blocks."""
+        if self.secrets.masker is None:
+            self._keep_and_notify(event)
+        else:
+            self.secrets.pass_on(event, self._keep_and_notify)
+
+    def show(self, event: Emitted) -> None:
+        """Send an event that is not to be kept, or is kept already, without the secrets in it."""
+        if self.secrets.masker is None:
+            self._notify(event)
+        else:
+            self.secrets.pass_on(event, self._notify)
+
+    def end_message(self) -> None:
+        """What is said next is not part of the message before."""
+        self.secrets.end_message()
+
+    def _keep_and_notify(self, event: Emitted) -> None:
         if self._keep_text is not None and type(event) is Text:
             # What models stream: worth a way without detours.
             self._keep_text(TEXT, event.message_id or "", event.text)
         elif self._chronicle is not None:
             self._chronicle.keep(event)
-        self.show(event)
+        self._notify(event)
 
-    def show(self, event: Emitted) -> None:
-        """Send an event that is not to be kept, or is kept already."""
+    def _notify(self, event: Emitted) -> None:
         update = to_update(event, self._announced)
         self._peer.notify("session/update", SessionNotification(self.id, update), self.id)
 
@@ -315,7 +372,7 @@ class Session:
 
     async def call_editor(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something, after everything this session has sent so far."""
-        return await self.editor.call(params, self.id, deadline)
+        return await self.editor.call(self.secrets.covered_request(params), self.id, deadline)
 
     def know_calls(self, ids: set[str]) -> None:
         """These tool calls were announced before the session was opened again."""
@@ -334,7 +391,9 @@ class Session:
 
     def _keep_tool(self, change: ToolUpdate | ToolOutput) -> None:
         if self._chronicle is not None:
-            self._chronicle.keep(change)
+            # Output was covered before the ledger counted it.
+            is_covered = isinstance(change, ToolOutput)
+            self._chronicle.keep(change if is_covered else self.secrets.covered(change))
 
     def _title_after(self, text: str) -> None:
         first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")

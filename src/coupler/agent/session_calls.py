@@ -22,6 +22,7 @@ from coupler.agent.setting_changes import OptionChange, change_mode, change_opti
 from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
 from coupler.wire.errors import CANCELLED, RpcError
+from coupler.wire.peer import Peer
 from coupler.wire.request import Request, internal_error
 
 log = logging.getLogger("coupler.agent")
@@ -37,10 +38,13 @@ class _Waiting(NamedTuple):
 class SessionCalls:
     """Answers the requests of one client that has said hello."""
 
-    def __init__(self, sessions: Sessions, editor: Editor, when_prompted: Callable[[], None]) -> None:
+    def __init__(
+        self, sessions: Sessions, editor: Editor, peer: Peer, when_prompted: Callable[[], None]
+    ) -> None:
         self.is_finishing = False
         self._sessions = sessions
         self._editor = editor
+        self._peer = peer
         self._when_prompted = when_prompted
         self._in_transition: dict[str, list[_Waiting]] = {}
         self._calls: dict[str, Callable[[Request, Any], None]] = {
@@ -156,8 +160,22 @@ class SessionCalls:
         session = self._session(params.session_id)
         if self.is_finishing:
             raise RpcError.because(SHUTTING_DOWN, "the agent is ending and takes no more prompts")
+        if session.is_logged_in:
+            self._admit(session, request, params)
+        else:
+            request.lane = session.id
+            self._peer.start(self._admit_after_login(session, request, params))
+
+    def _admit(self, session: Session, request: Request, params: v1.PromptRequest) -> None:
         session.admit(request, tuple(params.prompt))
         self._when_prompted()
+
+    async def _admit_after_login(self, session: Session, request: Request, params: v1.PromptRequest) -> None:
+        try:
+            await session.until_logged_in()
+            self._admit(session, request, params)
+        except RpcError as error:
+            request.fail(error)
 
     def _cancel_with_answer(self, request: Request, params: v1.CancelNotification) -> None:
         """`session/cancel` is a notification; a client that sends it as a request is obeyed as well."""

@@ -17,6 +17,8 @@ from coupler.agent.directories import check_same
 from coupler.agent.editor import Editor
 from coupler.agent.errors import agent_failed, session_busy, unknown_session
 from coupler.agent.hooks import call_hook
+from coupler.agent.project import Project
+from coupler.agent.serve_options import NO_STORE
 from coupler.agent.session import Place, Session
 from coupler.agent.state import StateError
 from coupler.schema.v1 import ListSessionsResponse
@@ -48,7 +50,7 @@ class Sessions:
 
     async def new(self, place: Place, editor: Editor) -> Session:
         """Begin a session."""
-        blueprint = await self._blueprint()
+        blueprint = await self._ready_blueprint()
         session = Session(_new_id(), place, editor, self._peer)
         await self._give_agent(session, blueprint)
         try:
@@ -63,7 +65,7 @@ class Sessions:
 
     async def reopen(self, id: str, place: Place, editor: Editor, *, replaying: bool) -> Session:
         """Go on with a session, in the directories that are named now; replayed before this returns."""
-        blueprint = await self._blueprint()
+        blueprint = await self._ready_blueprint()
         session = self._open.get(id)
         if session is not None:
             if session.is_busy:
@@ -79,7 +81,7 @@ class Sessions:
 
     async def fork(self, id: str, place: Place, editor: Editor) -> Session:
         """A new session with everything that the other one has answered so far."""
-        blueprint = await self._blueprint()
+        blueprint = await self._ready_blueprint()
         if self._archive is None:
             raise unknown_session(id)
         new_id = _new_id()
@@ -128,11 +130,17 @@ class Sessions:
     async def _blueprint(self) -> Blueprint:
         """The agent's blueprint, as soon as it is loaded; what keeps its sessions is open then."""
         blueprint = await self._load_blueprint()
-        if self._archive is None and blueprint.store is not None:
+        if self._archive is None and blueprint.store != NO_STORE:
             # Imported on use: an agent's first answer does not need it.
             from coupler.agent.archive import Archive
 
             self._archive = Archive.open(blueprint.store, blueprint.identity)
+        return blueprint
+
+    async def _ready_blueprint(self) -> Blueprint:
+        """The blueprint, once the user is logged in; raises what is to be answered if not."""
+        blueprint = await self._blueprint()
+        await blueprint.logins.require()
         return blueprint
 
     async def _take_up(self, id: str, place: Place, editor: Editor, blueprint: Blueprint) -> Session:
@@ -163,10 +171,12 @@ class Sessions:
     async def _give_agent(
         self, session: Session, blueprint: Blueprint, record: SessionRecord | None = None
     ) -> None:
+        choices = self._archive.choices if self._archive is not None else None
+        session.belong_to(Project.of(session.cwd, session.env, choices))
         try:
             if record is not None:
                 session.go_on_from(record)
-            session.give_to(await blueprint.agent_for(session))
+            session.give_to(await blueprint.agent_for(session), blueprint.logins)
             await call_hook(session.agent.opened, session)
         except asyncio.CancelledError:
             raise

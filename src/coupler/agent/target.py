@@ -135,9 +135,11 @@ def _attribute(module: ModuleType, attribute: str, words: str) -> Any:
 def _only_candidate(module: ModuleType, words: str) -> Any:
     if hasattr(module, "agent"):
         return module.agent
-    candidates = _candidates(module)
-    if len(candidates) == 1:
-        return candidates[0][1]
+    candidates = [value for _, value in _candidates(module)]
+    # Beside an agent, functions that take a turn are parts of it.
+    agents = [value for value in candidates if not inspect.isfunction(value)]
+    if len(agents or candidates) == 1:
+        return (agents or candidates)[0]
     raise TargetError(f"{words}: say which one to serve, as {words}:NAME; {_offer(module)}")
 
 

@@ -1,4 +1,4 @@
-"""The commands that a turn runs: local ones, each in a process group of its own.
+"""The commands that a turn runs: in the editor's terminals, or each in a process group of its own.
 
 What a command writes is shown by the tool call whose block it runs in, as it comes. Whatever ends the turn
 ends the command and all that it started.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import logging
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,9 @@ from coupler.agent.call import Call, innermost_call
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.process.job import Job
+    from coupler.schema.v1 import CreateTerminalRequest
+
+log = logging.getLogger("coupler.agent")
 
 OUTPUT_LIMIT = 1024 * 1024
 """Bytes of a command's output that its caller gets: the last ones."""
@@ -59,6 +63,9 @@ class Terminal:
         `cwd` may be relative to the session's, and `env` changes some variables; None removes one. The
         program reads `input`, or nothing. After `timeout` seconds it is ended, as it is when the turn is
         cancelled. Raises `SpawnError` if it cannot be started; how it ends is no error.
+
+        An editor that offers terminals runs it, in its own environment with what the session and `env` add;
+        if it fails to, that is an `EditorError`. What has `input`, or removes a variable, runs here.
         """
         self._turn.check_alive()
         if self._turn.is_cancelled:
@@ -74,6 +81,19 @@ class Terminal:
             return finished
 
     async def _run(self, command: _Command, call: Call, seconds: float | None, output_limit: int) -> Finished:
+        if self._turn.editor.offers("terminal") and command.suits_editor():
+            from coupler.agent.editor_terminal import run_in_editor
+
+            request = command.for_editor(self._turn.session.id, output_limit)
+            finished = await run_in_editor(self._turn, request, call, seconds)
+            if finished is not None:
+                return finished
+            log.warning("the client offers terminals but does not know terminal/create: running it here")
+        return await self._run_here(command, call, seconds, output_limit)
+
+    async def _run_here(
+        self, command: _Command, call: Call, seconds: float | None, output_limit: int
+    ) -> Finished:
         screen = _Screen(call, output_limit)
         job = command.start()
         try:
@@ -116,8 +136,10 @@ class _Command:
         from coupler.process.command import split_command
 
         self._words = split_command([os.fspath(word) for word in words])
-        self._cwd = os.path.join(turn.session.cwd, cwd or "")  # noqa: PTH118 - pathlib would slow every start
+        here = turn.session.cwd
+        self._cwd = os.path.join(here, cwd) if cwd else here  # noqa: PTH118 - pathlib would slow every start
         self._env = {**turn.session.env, **(env or {})}
+        turn.session.secrets.notice({name: value for name, value in (env or {}).items() if value is not None})
         self._input = input.encode() if isinstance(input, str) else input
 
     def line(self) -> str:
@@ -125,6 +147,20 @@ class _Command:
         import shlex
 
         return shlex.join(self._words)
+
+    def suits_editor(self) -> bool:
+        """Whether a terminal can do it: the protocol knows no input, and no variable to take away."""
+        return self._input is None and None not in self._env.values()
+
+    def for_editor(self, session_id: str, output_limit: int) -> CreateTerminalRequest:
+        """The command for the editor, whose environment is its own: it gets what differs from ours."""
+        from coupler.process import Environment
+        from coupler.schema.v1 import CreateTerminalRequest, EnvVariable
+
+        env = Environment(self._env, inherits=False).resolve().items()
+        added = [EnvVariable(name, value) for name, value in env if os.environ.get(name) != value]
+        program, *arguments = self._words
+        return CreateTerminalRequest(session_id, program, arguments, added, self._cwd, output_limit)
 
     def start(self) -> Job:
         from coupler.process import Environment, Job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from coupler.agent.asides import NOTICES, Compacting, make_notice, spoken_notice, usage
 from coupler.agent.call import Call
 from coupler.agent.command import Invocation, invoked
+from coupler.agent.masked import FUNCTIONAL_REQUESTS
 from coupler.agent.plan import Plan
 from coupler.agent.prompt_text import prompt_text
 from coupler.agent.terminal import Terminal
@@ -22,6 +23,8 @@ from coupler.schema.v1 import ContentBlock, ToolKind
 
 if TYPE_CHECKING:
     from coupler.agent.editor import Editor
+    from coupler.agent.files import Files
+    from coupler.agent.question import Answer
     from coupler.agent.session import Session
 
 T = TypeVar("T")
@@ -66,6 +69,14 @@ class Turn:
         return Terminal(self)
 
     @property
+    def files(self) -> Files:
+        """The files of the session's directories, as the editor has them or on the disk."""
+        # Imported on use: most agents touch none, and all of them have to start quickly.
+        from coupler.agent.files import Files
+
+        return Files(self)
+
+    @property
     def editor(self) -> Editor:
         """The client, and what it offers."""
         return self.session.editor
@@ -92,10 +103,33 @@ class Turn:
 
     async def plan(self, *entries: str) -> Plan:
         """Show a plan; the entries can then be started, completed and added to."""
-        self._message = None
+        self.begin_new_message()
         plan = Plan(self.report, entries)
         await plan.send()
         return plan
+
+    async def ask(self, message: str, spec: Any) -> Answer[Any]:
+        """Ask the user for what `spec` describes: a type with fields, a choice, or a JSON Schema.
+
+        To decline is an answer too: look at its `accepted`. A client that cannot show forms gets a choice as
+        a permission dialog; other questions are put in the chat, and the answer is then declined.
+        """
+        # Imported on use, here and below: most turns ask nothing.
+        from coupler.agent.question import ask
+
+        return await ask(self, message, spec)
+
+    async def ask_url(self, message: str, url: str) -> Answer[None]:
+        """Ask the user to open a page: the only way to ask for something secret."""
+        from coupler.agent.question import ask_url
+
+        return await ask_url(self, message, url)
+
+    async def complete_url(self, id: str) -> bool:
+        """Tell the client that what a page was opened for is done; False if no such page is open."""
+        from coupler.agent.question import notify_complete
+
+        return notify_complete(self, id)
 
     async def usage(self, used: int, size: int, *, cost: float | None = None, currency: str = "USD") -> None:
         """Report how full the context is, in tokens, and what the session has cost so far."""
@@ -129,9 +163,26 @@ class Turn:
         line: int | None = None,
         input: Any = None,
         id: str | None = None,
+        command: str | Sequence[str] | None = None,
+        url: str | None = None,
     ) -> Call:
-        """A tool call, as an async context manager: leaving it completes the call, an exception fails it."""
-        return Call(self, title, kind=kind, name=name, path=path, line=line, input=input, id=id)
+        """A tool call, as an async context manager: leaving it completes the call, an exception fails it.
+
+        `path`, `command` (for a shell, or as a list of words) and `url` are what `call.permitted()` is
+        decided by; the rest is for people to see.
+        """
+        return Call(
+            self,
+            title,
+            kind=kind,
+            name=name,
+            path=path,
+            line=line,
+            input=input,
+            id=id,
+            command=command,
+            url=url,
+        )
 
     async def report(self, event: Emitted) -> None:
         """Send an event, and wait while too much is unsent."""
@@ -146,6 +197,9 @@ class Turn:
         A question that is open when the turn ends is taken back.
         """
         self.check_alive()
+        if type(request) not in FUNCTIONAL_REQUESTS:
+            # A dialog stands between what was said before it and after it.
+            self.begin_new_message()
         return await self.own(self.session.call_editor(request, deadline))
 
     async def own(self, work: Coroutine[Any, Any, T]) -> T:
@@ -170,6 +224,7 @@ class Turn:
     def begin_new_message(self) -> None:
         """What is said next is not part of the message before."""
         self._message = None
+        self.session.end_message()
 
     def end(self, by: type[BaseException] = TurnEndedError) -> None:
         """The prompt is answered; whoever still uses the turn gets this exception."""

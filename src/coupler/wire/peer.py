@@ -69,6 +69,8 @@ class Peer:
     ) -> None:
         self.outbox = Outbox()
         self.closed_because: RpcError | None = None
+        self.screen: Callable[[Any, Lane], Any] = _show_all
+        """What every answer and error, with its lane, passes before it is sent."""
         self._transport = transport
         self._endpoint = endpoint
         self._answers_garbage = answers_garbage
@@ -295,7 +297,7 @@ class Peer:
         if kind == "response":
             self._handle_answer(echo, error)
         elif kind == "request" or (kind == "unknown" and self._wants_to_know_of_garbage()):
-            self.send(messages.failure(echo, error))
+            self.send(messages.failure(echo, self.screen(error, None)))
 
     def _log_malformed(self, what: str, problem: str) -> None:
         """Every one at first; later ever fewer, so that a flood does not fill a disk."""
@@ -328,6 +330,10 @@ def _settle(future: asyncio.Future[Raw], answer: Answer) -> None:
         future.set_exception(answer)
     else:
         future.set_result(answer)
+
+
+def _show_all(answer: Any, lane: Lane) -> Any:
+    return answer
 
 
 def _wake(waiters: list[asyncio.Future[None]]) -> None:

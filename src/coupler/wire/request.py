@@ -36,12 +36,12 @@ class Request:
 
     def answer(self, result: Any) -> None:
         """Answer with a result; None means an empty object."""
-        self._finish(messages.answer(self.id, result))
+        self._finish(messages.answer(self.id, self._peer.screen(result, self.lane)))
 
     def fail(self, error: RpcError) -> None:
         """Answer with an error."""
         try:
-            frame = messages.failure(self.id, error)
+            frame = messages.failure(self.id, self._peer.screen(error, self.lane))
         except Exception as fault:
             log.exception("the error of %s cannot be sent", self.method)
             frame = messages.failure(self.id, internal_error(fault))

@@ -1,0 +1,266 @@
+"""The files of the disk, by paths that were found inside of the boundary.
+
+Between the judgement and the opening somebody may put a link in the place of a directory or file. So each
+part is opened from the one before it, and a link is refused wherever it turns up. A file is replaced whole
+or not at all, and only if it still is what its writer believes it to be. All of this blocks: the event loop
+has threads for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+
+from coupler.agent.boundary import FilePath
+from coupler.agent.file_errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+
+LARGEST = 10_000_000
+"""Bytes of a file that is read or written: more is no work for an editor or a model."""
+
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_DIRECTORY = _NO_LINK | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", 0)
+# Not blocking: whoever opens a pipe would otherwise wait for somebody at its other end.
+_FILE = _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+_HAS_DIRECTORIES = os.open in os.supports_dir_fd
+
+
+def exists(path: FilePath) -> bool:
+    """Whether there is something, be it a file or not."""
+    with _explained(path):
+        return _status(path) is not None
+
+
+def is_file(path: FilePath) -> bool:
+    """Whether there is a file; raises if what is there is of another kind, or too large."""
+    with _explained(path):
+        status = _status(path)
+        if status is None:
+            return False
+        _check(status, path)
+        return True
+
+
+def read(path: FilePath) -> bytes:
+    """What is in the file."""
+    with _explained(path), _parent(path) as parent, _opened(parent, path, os.O_RDONLY) as file:
+        return _content(file, path)
+
+
+def write(path: FilePath, content: bytes, expected: bytes | None, may_go_on: Callable[[], bool]) -> None:
+    """Replace a file that holds `expected`, or create it if that is None; missing directories are made.
+
+    `may_go_on` is asked last: who was cancelled meanwhile changes nothing any more.
+    """
+    with _explained(path), _parent(path, create=True) as parent:
+        before = _status_if_unchanged(parent, path, expected)
+        temporary = _write_beside(parent, path, content, before)
+        try:
+            if not may_go_on():
+                raise InterruptedError(f"{path.shown!r} was not written: the turn was cancelled")
+            if before is None:
+                _put_new(parent, temporary, path)
+            else:
+                _put_instead(parent, temporary, path, before)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=parent)
+
+
+def check_size(size: int, path: FilePath) -> None:
+    """Raise if so many bytes are too many."""
+    if size > LARGEST:
+        limit = f"{LARGEST // 1_000_000} MB"
+        raise UnsuitableFileError(f"{path.shown!r} has {size} bytes: files of more than {limit} are refused")
+
+
+@contextlib.contextmanager
+def _explained(path: FilePath) -> Iterator[None]:
+    """System errors name the file as people know it; our own say everything already."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        if error.errno == errno.ENOENT:
+            raise FileNotFoundError(f"there is no file {path.shown!r}") from None
+        raise OSError(error.errno, error.strerror, path.shown) from None
+
+
+@contextlib.contextmanager
+def _parent(path: FilePath, *, create: bool = False) -> Iterator[int | None]:
+    """The directory of a file, reached without following a link. None where systems cannot do that."""
+    if not path.below:
+        raise _is_directory(path)
+    if not _HAS_DIRECTORIES:
+        if create:
+            os.makedirs(os.path.dirname(path.real), exist_ok=True)
+        yield None
+        return
+    reached = os.open(path.root, _DIRECTORY)
+    try:
+        for name in path.below[:-1]:
+            outer, reached = reached, _step_into(reached, name, path, create)
+            os.close(outer)
+        yield reached
+    finally:
+        os.close(reached)
+
+
+def _step_into(outer: int, name: str, path: FilePath, create: bool) -> int:
+    try:
+        return os.open(name, _DIRECTORY, dir_fd=outer)
+    except FileNotFoundError:
+        if not create:
+            raise
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            _refuse_link(os.stat(name, dir_fd=outer, follow_symlinks=False), path)
+        raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=outer)
+    return _step_into(outer, name, path, create=False)
+
+
+@contextlib.contextmanager
+def _opened(parent: int | None, path: FilePath, flags: int) -> Iterator[int]:
+    name = _name(parent, path)
+    # Looked at before it is opened, because opening alone can set a device to work, and once more after.
+    _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
+    try:
+        file = os.open(name, flags | _FILE, dir_fd=parent)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _is_link(path) from None
+        raise
+    try:
+        _check(os.fstat(file), path)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _content(file: int, path: FilePath) -> bytes:
+    with open(file, "rb", closefd=False) as stream:
+        # Some files, those in /proc for example, are larger than they say.
+        content = stream.read(LARGEST + 1)
+    check_size(len(content), path)
+    return content
+
+
+def _status_if_unchanged(parent: int | None, path: FilePath, expected: bytes | None) -> os.stat_result | None:
+    try:
+        # Opened for writing too: a file that is protected against it must not be replaced either.
+        with _opened(parent, path, os.O_RDWR) as file:
+            # Taken before it is read: what changes from here on is noticed in the end.
+            status = os.fstat(file)
+            if _content(file, path) != expected:
+                raise changed(path)
+            return status
+    except FileNotFoundError:
+        if expected is not None:
+            raise changed(path) from None
+        return None
+
+
+def _write_beside(parent: int | None, path: FilePath, content: bytes, like: os.stat_result | None) -> str:
+    name = f".coupler-{os.urandom(8).hex()}"
+    if parent is None:
+        name = os.path.join(os.path.dirname(path.real), name)
+    # The system applies the user's mask to the mode of a new file; that of an old one is kept as it is.
+    mode = 0o666 if like is None else 0o600
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, mode, dir_fd=parent)
+    try:
+        with open(file, "wb") as stream:
+            stream.write(content)
+            if like is not None and sys.platform != "win32":
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file, like.st_uid, like.st_gid)
+                os.fchmod(file, stat.S_IMODE(like.st_mode) & 0o777)
+    except BaseException:
+        os.unlink(name, dir_fd=parent)
+        raise
+    return name
+
+
+def _put_new(parent: int | None, temporary: str, path: FilePath) -> None:
+    """A second name, and not another one: that fails if somebody else has made the file meanwhile."""
+    name = _name(parent, path)
+    try:
+        os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    except FileExistsError:
+        raise changed(path) from None
+    except (OSError, NotImplementedError):
+        # Not every file system knows second names.
+        if _exists_at(parent, name):
+            raise changed(path) from None
+        os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _put_instead(parent: int | None, temporary: str, path: FilePath, before: os.stat_result) -> None:
+    name = _name(parent, path)
+    try:
+        now = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        raise changed(path) from None
+    if _marks(now) != _marks(before):
+        raise changed(path)
+    os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _marks(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
+
+
+def _exists_at(parent: int | None, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _status(path: FilePath) -> os.stat_result | None:
+    try:
+        return os.stat(path.real, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _name(parent: int | None, path: FilePath) -> str:
+    return path.real if parent is None else path.name
+
+
+def _check(status: os.stat_result, path: FilePath) -> None:
+    _refuse_link(status, path)
+    if stat.S_ISDIR(status.st_mode):
+        raise _is_directory(path)
+    if not stat.S_ISREG(status.st_mode):
+        message = f"{path.shown!r} is a device, a pipe or a socket: only ordinary files are read and written"
+        raise UnsuitableFileError(message)
+    check_size(status.st_size, path)
+
+
+def _refuse_link(status: os.stat_result, path: FilePath) -> None:
+    if stat.S_ISLNK(status.st_mode):
+        raise _is_link(path)
+
+
+def _is_link(path: FilePath) -> OutsideRootsError:
+    message = f"{path.shown!r} became a link while it was being opened, and is not followed: try again"
+    return OutsideRootsError(message)
+
+
+def _is_directory(path: FilePath) -> IsADirectoryError:
+    return IsADirectoryError(f"{path.shown!r} is a directory: name a file in it")
+
+
+def changed(path: FilePath) -> FileChangedError:
+    """The refusal to write over something that the writer has not seen."""
+    return FileChangedError(
+        f"{path.shown!r} has changed since it was read: read it again before you write it"
+    )

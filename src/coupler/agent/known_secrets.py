@@ -1,0 +1,82 @@
+"""The secrets that all sessions of a process share: those of its environment, and logs without any secret.
+
+`coupler.secrets` is imported on use, because an agent's first answer does not need it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coupler.secrets import Masker, Secret
+
+_at_start = dict(os.environ)
+_seen: Mapping[Any, Any] | None = None
+_of_environment: Masker | None = None
+_learned: dict[Secret, None] = {}
+_of_process: tuple[Masker, int, Masker] | None = None
+
+
+def environment_masker() -> Masker:
+    """Hides what the environment of the process held at its start and holds now.
+
+    The same object while nothing changes. What was secret once remains so: agents remove their tokens from
+    the environment to hide them from their children.
+    """
+    global _seen, _of_environment
+    # The mapping behind it, which is compared in a microsecond; a target may load a file of variables late.
+    variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
+    if _of_environment is None or variables != _seen:
+        from coupler.secrets import Masker, secrets_in_environment
+
+        _seen = {**variables}
+        known = _of_environment or Masker(secrets_in_environment(_at_start))
+        _of_environment = known.with_secrets(secrets_in_environment(os.environ))
+    return _of_environment
+
+
+def process_masker() -> Masker:
+    """Hides in addition what any session has learned: for logs, and for what belongs to no session."""
+    global _of_process
+    base, count = environment_masker(), len(_learned)
+    if _of_process is None or _of_process[0] is not base or _of_process[1] != count:
+        _of_process = base, count, base.with_secrets([*_learned])
+    return _of_process[2]
+
+
+def beginning_of(text: str, size: int) -> str:
+    """As much of a text as fits, for people: masked before it is cut, as no masker finds half a secret."""
+    return process_masker().mask(text)[:size]
+
+
+def hide_everywhere(secrets: Iterable[Secret]) -> None:
+    """A session has learned of these."""
+    _learned.update(dict.fromkeys(secrets))
+
+
+def keep_secrets_from_logs() -> None:
+    """Let the handlers that there are write nothing secret from now on."""
+    for handler in logging.getLogger().handlers:
+        if not any(isinstance(each, _Gate) for each in handler.filters):
+            handler.addFilter(_Gate(handler))
+
+
+class _Gate(logging.Filter):
+    """Sees each record before it is formatted, and has the handler's formatter hide what is secret by now."""
+
+    def __init__(self, handler: logging.Handler) -> None:
+        super().__init__()
+        self._handler = handler
+        self._masker: Masker | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        masker = process_masker()
+        if masker is not self._masker:
+            from coupler.secrets.logs import mask_logs
+
+            mask_logs(self._handler, masker)
+            self._masker = masker
+        return True

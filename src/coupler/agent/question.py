@@ -1,0 +1,292 @@
+"""Questions to the user in the middle of a turn: a form, a choice, or a page to open in a browser.
+
+A client is asked in a way that it offered. One without forms gets a choice as a permission dialog, which
+every client has. A question that fits neither is said in the chat: a turn cannot wait for what the user
+writes next, so the answer comes back as declined with the reason `ASKED_IN_CHAT`, and an agent that wants
+to know should end its turn and read the next prompt.
+
+To decline or to cancel is an answer, and so is everything that goes wrong at the client: `reason` says
+what. Only the cancel of the turn is an exception, as everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
+from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakKeyDictionary
+
+from msgspec import UNSET, Struct, UnsetType
+
+from coupler.agent.call import Call, innermost_call
+from coupler.agent.errors import EditorError
+from coupler.agent.form import Form, FormError
+from coupler.agent.form_field import Option, TextField
+from coupler.agent.known_secrets import beginning_of
+from coupler.agent.sensitive import asks_for_secret, ends_in_secret
+from coupler.agent.text import whole_text
+from coupler.schema.errors import DecodingError
+from coupler.schema.v1 import (
+    AcceptElicitationResponse,
+    CancelElicitationResponse,
+    CancelledPermissionOutcome,
+    CompleteElicitationNotification,
+    CreateElicitationResponse,
+    CreateFormElicitationRequest,
+    CreateUrlElicitationRequest,
+    DeclineElicitationResponse,
+    PermissionOption,
+    PermissionToolCall,
+    RequestPermissionRequest,
+    SelectedPermissionOutcome,
+)
+from coupler.wire.errors import CANCELLED, RpcError
+
+if TYPE_CHECKING:
+    from coupler.agent.editor import Editor
+    from coupler.agent.turn import Turn
+
+T = TypeVar("T")
+
+Action: TypeAlias = Literal["accept", "decline", "cancel"]
+
+ATTEMPTS = 3
+"""How often a form is shown, if what comes back does not fit it."""
+MOST_CHOICES = 8
+"""Answers that a permission dialog can show without becoming a list to scroll."""
+LONGEST_TITLE = 120
+"""Characters of a question that are the title of a tool call; the rest is below it."""
+LONGEST_REASON = 500
+"""Characters of what a client says went wrong."""
+LONGEST_URL = 2_048
+"""Characters that every browser takes."""
+
+ASKED_IN_CHAT = "the client cannot show forms; the question was asked in the chat"
+LINK_IN_CHAT = "the client cannot open pages; the link was given in the chat"
+
+DECLINE = PermissionOption("decline", "Decline to answer", "reject_once")
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Answer(Struct, Generic[T], frozen=True):
+    """What the user did with a question. There is a `value` only if it was accepted.
+
+    A page that was accepted is one the user agreed to open: whether anything came of it, the page knows.
+    `id` is what `notify_complete` wants to hear then.
+    """
+
+    action: Action
+    value: T | None = None
+    reason: str | None = None
+    """Why there is no answer, if that was not the user's wish alone."""
+    id: str | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the user answered."""
+        return self.action == "accept"
+
+    def __bool__(self) -> NoReturn:
+        # `if await turn.ask("Delete it?", bool)` would mean yes whatever the user said.
+        raise TypeError("an answer is neither true nor false: look at its `accepted` or its `value`")
+
+
+@overload
+async def ask(turn: Turn, message: str, spec: type[T]) -> Answer[T]: ...
+@overload
+async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]: ...
+async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]:
+    """Ask for what `spec` describes; see `Form.of` for what that can be."""
+    form: Form[Any] = Form.of(spec)
+    message = _checked_message(message)
+    _refuse_secret(message, form)
+    if turn.editor.offers("elicitation.form"):
+        return await _ask_by_form(turn, message, form)
+    options = form.sole_choice
+    if options is not None and len(options) <= MOST_CHOICES:
+        return await _ask_by_permission(turn, message, form, options)
+    await turn.say_apart(f"{message}\n\n{form.explain()}")
+    return Answer("decline", reason=ASKED_IN_CHAT)
+
+
+async def ask_url(turn: Turn, message: str, url: str) -> Answer[None]:
+    """Ask the user to open a page, the only way to ask for a secret: it goes from the user to the page."""
+    message, url = _checked_message(message), _checked_url(url)
+    if not turn.editor.offers("elicitation.url"):
+        await turn.say_apart(f"{message}\n\n{url}")
+        return Answer("decline", reason=LINK_IN_CHAT)
+    page = f"elicitation_{os.urandom(16).hex()}"
+    request = CreateUrlElicitationRequest(
+        message, page, url, session_id=turn.session.id, tool_call_id=_call_id(turn)
+    )
+    try:
+        response = await turn.call_editor(request)
+    except RpcError as error:
+        return _failed(error)
+    if not isinstance(response, AcceptElicitationResponse):
+        return _not_accepted(response)
+    _opened.setdefault(turn.editor, set()).add(page)
+    return Answer("accept", id=page)
+
+
+def notify_complete(turn: Turn, id: str) -> bool:
+    """Tell the client that what an accepted page was opened for is done; False if no such page is open.
+
+    This may well be in a later turn: people take their time in a browser.
+    """
+    opened = _opened.get(turn.editor, set())
+    if id not in opened:
+        return False
+    opened.discard(id)
+    turn.editor.tell(CompleteElicitationNotification(id), turn.session.id)
+    return True
+
+
+_opened: WeakKeyDictionary[Editor, set[str]] = WeakKeyDictionary()
+"""The pages that were accepted and are not complete, for each connection: none may end another's."""
+
+
+async def _ask_by_form(turn: Turn, message: str, form: Form[T]) -> Answer[T]:
+    problem = ""
+    for _ in range(ATTEMPTS):
+        asked = f"{message}\n\nThat did not fit. {problem}" if problem else message
+        request = CreateFormElicitationRequest(
+            asked, form.schema, session_id=turn.session.id, tool_call_id=_call_id(turn)
+        )
+        try:
+            response = await turn.call_editor(request)
+            if not isinstance(response, AcceptElicitationResponse):
+                return _not_accepted(response)
+            return Answer("accept", form.parse(response.content or {}))
+        except FormError as error:
+            problem = str(error)
+        except RpcError as error:
+            if not _is_unreadable(error):
+                return _failed(error)
+            problem = "expected text, numbers, true or false, or lists of text"
+    return Answer("decline", reason=f"the client's answers did not fit the form: {problem}")
+
+
+async def _ask_by_permission(turn: Turn, message: str, form: Form[T], options: Sequence[Option]) -> Answer[T]:
+    title = _title(message)
+    async with turn.tool(title, kind="other") as call:
+        if title != message:
+            await call.output(message)
+        picked = await _pick(turn, call, options)
+        answer = _chosen(form, picked) if isinstance(picked, Option) else picked
+        await call.output(picked.title if isinstance(picked, Option) and answer.accepted else _spoken(answer))
+        return answer
+
+
+async def _pick(turn: Turn, call: Call, options: Sequence[Option]) -> Option | Answer[Any]:
+    """The option that the user picked, or why there is none."""
+    by_id = {f"choice_{number}": option for number, option in enumerate(options, 1)}
+    offered = [PermissionOption(key, option.title, "allow_once") for key, option in by_id.items()]
+    tool_call = PermissionToolCall(call.id, kind="other", status="in_progress", title=call.title)
+    request = RequestPermissionRequest(turn.session.id, tool_call, (*offered, DECLINE))
+    try:
+        response = await turn.call_editor(request)
+    except RpcError as error:
+        return _failed(error)
+    match response.outcome:
+        case SelectedPermissionOutcome(option_id) if option_id in by_id:
+            return by_id[option_id]
+        case SelectedPermissionOutcome(option_id) if option_id == DECLINE.option_id:
+            return Answer("decline")
+        case CancelledPermissionOutcome():
+            return Answer("cancel")
+    return Answer("decline", reason="the client chose something that it was not offered")
+
+
+def _chosen(form: Form[T], option: Option) -> Answer[T]:
+    try:
+        return Answer("accept", form.choose(option))
+    except FormError as error:
+        return Answer("decline", reason=f"the choice was refused: {error}")
+
+
+def _spoken(answer: Answer[Any]) -> str:
+    word = "Cancelled" if answer.action == "cancel" else "Declined"
+    return f"{word}: {answer.reason}" if answer.reason else word
+
+
+def _not_accepted(response: CreateElicitationResponse) -> Answer[Any]:
+    match response:
+        case DeclineElicitationResponse():
+            return Answer("decline")
+        case CancelElicitationResponse():
+            return Answer("cancel")
+    return Answer("decline", reason="the client answered in a way that is not known here")
+
+
+def _failed(error: RpcError) -> Answer[Any]:
+    reason = f"the client could not ask: {error.message}"[:LONGEST_REASON]
+    return Answer("cancel" if error.code == CANCELLED.code else "decline", reason=reason)
+
+
+def _is_unreadable(error: RpcError) -> bool:
+    """Whether the client did answer, with something that ACP does not know as an answer."""
+    return isinstance(error, EditorError) and isinstance(error.__cause__, DecodingError)
+
+
+def _call_id(turn: Turn) -> str | UnsetType:
+    call = innermost_call(turn)
+    return call.id if call is not None else UNSET
+
+
+def _title(message: str) -> str:
+    line = message.strip().splitlines()[0].strip()
+    return line if len(line) <= LONGEST_TITLE else f"{beginning_of(line, LONGEST_TITLE - 1).rstrip()}…"
+
+
+def _checked_message(message: object) -> str:
+    text = whole_text(message, "a question")
+    if not text.strip():
+        raise ValueError("a question needs a text: say what is asked")
+    return text
+
+
+def _refuse_secret(message: str, form: Form[Any]) -> None:
+    """Of a form that is one text, the question is the label."""
+    if len(form.fields) == 1 and isinstance(form.fields[0], TextField) and asks_for_secret(message):
+        raise ValueError(
+            "the question looks as if it asks for a secret, and forms are no place for one: "
+            "ask for secrets with turn.ask_url"
+        )
+
+
+def _checked_url(url: object) -> str:
+    text = whole_text(url, "an address")
+    problem = _problem_of(text)
+    if problem is not None:
+        raise ValueError(f"this address cannot be given to a user: {problem}")
+    return text
+
+
+def _problem_of(url: str) -> str | None:
+    if len(url) > LONGEST_URL:
+        return f"it has more than {LONGEST_URL} characters"
+    if not url.isascii() or not url.isprintable() or any(character in url for character in ' \\"<>^`{|}'):
+        return "it has characters that must be percent-encoded (or punycode, in the host)"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return str(error)
+    if not host:
+        return "it names no host"
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOCAL_HOSTS):
+        return "it must begin with https:// (http:// only for localhost)"
+    if "@" in parts.netloc:
+        return "it has a user name or password in it"
+    if "%" in parts.netloc:
+        return "its host is not written plainly"
+    return _secret_in(parts.query) or _secret_in(parts.fragment)
+
+
+def _secret_in(query: str) -> str | None:
+    for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=LONGEST_URL):
+        if value and ends_in_secret(name):
+            return f"its parameter {name[:50]!r} looks like a secret: let the page ask for it"
+    return None

@@ -1,0 +1,458 @@
+"""Nothing that an agent can send gets past the veil with a secret in it, and nothing else is changed."""
+
+from __future__ import annotations
+
+import collections.abc
+import itertools
+import os
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from coupler.agent import known_secrets
+from coupler.agent.errors import LONGEST_MESSAGE, describe
+from coupler.agent.json_value import MAX_TEXT, json_value
+from coupler.agent.masked import FUNCTIONAL, FUNCTIONAL_REQUESTS, masked_error
+from coupler.agent.session_environment import SessionEnvironment
+from coupler.agent.veil import Veil
+from coupler.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Plan,
+    Text,
+    Thought,
+    ToolOutput,
+    ToolUpdate,
+    Usage,
+)
+from coupler.events.record import Recorded
+from coupler.events.v1 import Emitted
+from coupler.schema import v1
+from coupler.schema.methods import METHODS, UNSTABLE_METHODS
+from coupler.schema.unknown import Unknown
+from coupler.secrets import Masker, declared_secrets
+from coupler.secrets.payloads import NEVER_MASKED
+from coupler.wire.errors import RpcError
+
+SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"
+MARK = "[secret:TOKEN]"
+
+PAYLOADS = {
+    "ids": "id message_id session_id tool_call_id request_id terminal_id option_id elicitation_id "
+    "current_mode_id current_value value group next_cursor",
+    "paths": "path cwd additional_directories",
+    "words of the protocol": "kind status role severity priority reason audience last_modified updated_at "
+    "mime_type name currency category type format pattern stop_reason",
+    "binary data": "data blob",
+    "keys": "required",
+}
+"""Which row of the table of what is never masked a field belongs to."""
+
+
+@pytest.fixture
+def veil() -> Veil:
+    veil = Veil()
+    veil.add({"TOKEN": SECRET})
+    return veil
+
+
+def members(union: Any) -> list[Any]:
+    return [*typing.get_args(union)]
+
+
+def filled(kind: Any, seen: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """Values of a type that together have the secret in every text that the type can hold."""
+    origin = typing.get_origin(kind)
+    if kind in (str, Any):
+        yield f"before {SECRET} after"
+        if kind is Any:
+            yield {"key": [f"{SECRET}", {"deeper": SECRET}]}
+    elif kind in (int, float, bool):
+        yield kind(1)
+    elif origin is typing.Literal:
+        yield members(kind)[0]
+    elif origin in (typing.Union, types.UnionType):
+        for member in members(kind):
+            if member not in (type(None), UnsetType):
+                yield from filled(member, seen)
+    elif origin is typing.Annotated:
+        yield from filled(members(kind)[0], seen)
+    elif origin in (tuple, collections.abc.Sequence):
+        # Some lists are of one type only.
+        for _, values in itertools.groupby(filled(members(kind)[0], seen), type):
+            yield tuple(values)
+    elif origin in (dict, collections.abc.Mapping):
+        yield {f"key{number}": value for number, value in enumerate(filled(members(kind)[1], seen))}
+    elif isinstance(kind, type) and issubclass(kind, Struct):
+        yield from () if kind in seen else structs(kind, (*seen, kind))
+    elif isinstance(kind, type) and issubclass(kind, Unknown):
+        yield kind("new", {"type": "new", "text": SECRET})
+    elif isinstance(kind, type) and kind.__subclasses__():
+        for variant in kind.__subclasses__():
+            yield from filled(variant, seen)
+    else:
+        raise AssertionError(f"the test cannot make a {kind}")
+
+
+def structs(kind: type[Struct], seen: tuple[Any, ...]) -> Iterator[Struct]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    fields = {name: [*filled(hints[name], seen)] or [UNSET] for name in kind.__struct_fields__}
+    for number in range(max(map(len, fields.values()), default=1)):
+        yield kind(**{name: values[min(number, len(values) - 1)] for name, values in fields.items()})
+
+
+def texts_in(value: Any, place: tuple[Any, str] = (None, "")) -> Iterator[tuple[tuple[Any, str], str]]:
+    match value:
+        case str():
+            yield place, value
+        case Struct():
+            for name in value.__struct_fields__:
+                yield from texts_in(getattr(value, name), (type(value), name))
+        case dict():
+            for item in value.values():
+                yield from texts_in(item, place)
+        case list() | tuple():
+            for item in value:
+                yield from texts_in(item, place)
+
+
+def shown_by(veil: Veil, event: Any) -> list[Any]:
+    sent: list[Any] = []
+    veil.pass_on(event, sent.append)
+    veil.end_message()
+    return sent
+
+
+def check(before: Any, after: list[Any]) -> None:
+    """Every secret was masked but in the fields that the table lists, and those are unchanged."""
+    unmasked = {place for place, text in texts_in(after) if SECRET in text}
+    listed = {(kind, name) for kind, names in FUNCTIONAL.items() for name in names}
+    assert unmasked <= listed
+    kept = [(place, text) for place, text in texts_in(before) if place in listed]
+    assert kept == [(place, text) for place, text in texts_in(after) if place in listed]
+    assert any(MARK in text for _, text in texts_in(after)) or unmasked == {
+        place for place, text in texts_in(before) if SECRET in text
+    }
+
+
+@pytest.mark.parametrize("kind", members(Emitted), ids=lambda kind: kind.__name__)
+def test_every_event_that_an_agent_emits_is_covered(veil, kind):
+    for event in filled(kind):
+        check([event], shown_by(veil, event))
+
+
+@pytest.mark.parametrize("kind", members(Recorded), ids=lambda kind: kind.__name__)
+def test_every_event_that_is_kept_is_covered(veil, kind):
+    for event in filled(kind):
+        check([event], [veil.covered(event)])
+
+
+REQUESTS = {method.params for method in METHODS.values() if method.direction in ("client", "both")}
+ANSWERS = {
+    method.result
+    for method in [*METHODS.values(), *UNSTABLE_METHODS.values()]
+    if method.direction == "agent" and method.result is not None and method.name != "initialize"
+}
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(REQUESTS - {v1.SessionNotification}, key=str), ids=lambda k: k.__name__
+)
+def test_every_request_to_a_client_is_covered_or_functional(veil, kind):
+    for request in filled(kind):
+        covered = veil.covered_request(request)
+        if kind in FUNCTIONAL_REQUESTS:
+            assert covered is request
+        else:
+            check([request], [covered])
+
+
+def test_only_files_and_terminals_are_functional():
+    methods = {method.name for method in METHODS.values() if method.params in FUNCTIONAL_REQUESTS}
+    assert {name.split("/")[0] for name in methods} == {"fs", "terminal"}
+
+
+@pytest.mark.parametrize("kind", sorted(ANSWERS, key=str), ids=lambda kind: kind.__name__)
+def test_every_answer_is_covered(veil, kind):
+    for answer in filled(kind):
+        check([answer], [veil.covered(answer)])
+
+
+def test_every_field_that_is_not_masked_belongs_to_a_row_of_the_table():
+    assert {*PAYLOADS} <= {payload.name for payload in NEVER_MASKED}
+    explained = {name for names in PAYLOADS.values() for name in names.split()}
+    assert {name for names in FUNCTIONAL.values() for name in names} <= explained
+    for kind, names in FUNCTIONAL.items():
+        assert names <= {*kind.__struct_fields__}, kind
+
+
+def test_the_table_of_the_docs_is_that_of_the_code():
+    page = Path(__file__).parents[2].joinpath("docs/secrets.md").read_text()
+    rows = [f"| {name} | {'; '.join(places)} | {reason} |" for name, places, reason in NEVER_MASKED]
+    assert page.rstrip().endswith("\n".join(rows))
+
+
+def test_errors_are_covered_with_their_data_but_for_its_words():
+    masker = Masker(declared_secrets({"TOKEN": SECRET}))
+    data = {"reason": SECRET, "path": SECRET, "sessionId": SECRET, "method": SECRET, "more": [SECRET]}
+
+    error = masked_error(RpcError(-1, f"no {SECRET}", data), masker)
+
+    assert (error.code, error.message) == (-1, f"no {MARK}")
+    assert error.data == {**data, "more": [MARK]}
+    assert masked_error(RpcError(-1, "no", [SECRET]), masker).data == [MARK]
+
+
+def test_a_user_block_is_kept_byte_for_byte_unless_there_is_a_secret_in_it(veil):
+    block = b'[ {"type":"text", "text" :"a\\u00e9", "later": 1.50, "data": "%s"}]' % SECRET.encode()
+    assert veil.covered_blocks(block) == block
+
+    embedded = [
+        {"type": "resource", "resource": {"uri": f"file:///{SECRET}", "text": f"KEY={SECRET}", "x": 1}}
+    ]
+    kept = msgspec.json.decode(veil.covered_blocks(msgspec.json.encode(embedded)))
+    assert kept == [
+        {"type": "resource", "resource": {"uri": f"file:///{SECRET}", "text": f"KEY={MARK}", "x": 1}}
+    ]
+
+
+def test_a_block_of_an_old_journal_is_covered_when_it_is_shown(veil):
+    old = Content(Raw(msgspec.json.encode({"type": "text", "text": SECRET})), "user", "m")  # type: ignore[arg-type]
+    (shown,) = shown_by(veil, old)
+    assert msgspec.json.decode(shown.block) == {"type": "text", "text": MARK}
+
+
+def test_a_link_to_a_file_is_a_path_and_any_other_may_have_a_password_in_it(veil):
+    for uri, expected in {
+        f"file:///{SECRET}": f"file:///{SECRET}",
+        f"https://u:{SECRET}@h": f"https://u:{MARK}@h",
+    }.items():
+        (shown,) = shown_by(veil, Content(v1.ResourceLink("name", uri)))
+        assert shown.block.uri == expected
+
+
+class TestTextInPieces:
+    CUTS = range(1, len(SECRET))
+
+    @pytest.mark.parametrize("kind", [Text, Thought])
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_of_a_message_no_more_than_three_characters_are_shown(self, veil, kind, cut):
+        sent: list[Any] = []
+        for piece in ("see ", SECRET[:cut], SECRET[cut:], " there"):
+            veil.pass_on(kind(piece, "m"), sent.append)
+
+        said = "".join(event.text for event in sent)
+        assert said == f"see {SECRET[: cut if cut < 4 else 0]}{MARK} there"
+        assert {(type(event), event.message_id) for event in sent} == {(kind, "m")}
+
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_nor_when_a_piece_comes_as_a_block(self, veil, cut):
+        sent: list[Any] = []
+        block = v1.TextContent(SECRET[cut:], meta={"x": SECRET})
+        veil.pass_on(Text(SECRET[:cut], "m"), sent.append)
+        veil.pass_on(Content(block, "agent", "m"), sent.append)
+
+        assert sent[-1] == Content(v1.TextContent(MARK, meta={"x": MARK}), "agent", "m")
+        assert SECRET[:4] not in str(sent[:-1])
+
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_nor_of_a_tools_output(self, veil, cut):
+        pieces = [*output(veil, SECRET[:cut]), *output(veil, SECRET[cut:]), *veil.end_output("call")]
+        assert "".join(piece.text or "" for piece in pieces) == f"{SECRET[: cut if cut < 4 else 0]}{MARK}"
+
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_nor_of_a_summary(self, veil, cut):
+        sent: list[Any] = []
+        for piece in (SECRET[:cut], SECRET[cut:]):
+            veil.pass_on(CompactionSummary("c", v1.TextContent(piece)), sent.append)
+        veil.pass_on(Compaction("c", "completed"), sent.append)
+
+        *summary, end = sent
+        assert "".join(event.block.text for event in summary) == f"{SECRET[: cut if cut < 4 else 0]}{MARK}"
+        assert end == Compaction("c", "completed")
+
+    @pytest.mark.parametrize("between", [Usage(1, 2), Plan(()), ToolUpdate(id="call", status="completed")])
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_what_comes_between_two_pieces_does_not_wait_and_does_not_give_the_secret_away(
+        self, veil, cut, between
+    ):
+        sent: list[Any] = []
+        veil.pass_on(Text(SECRET[:cut], "m"), sent.append)
+        veil.pass_on(between, sent.append)
+        assert sent[-1] == between
+        veil.pass_on(Text(SECRET[cut:], "m"), sent.append)
+
+        assert sent[-1] == Text(MARK, "m")
+
+    @given(
+        st.lists(
+            st.sampled_from(["a", " ", *(SECRET[a:b] for a, b in itertools.combinations(range(0, 21, 2), 2))])
+        )
+    )
+    def test_whatever_the_pieces_are_nothing_else_is_lost(self, pieces):
+        veil = Veil()
+        veil.add({"TOKEN": SECRET})
+        sent: list[Any] = []
+        for piece in pieces:
+            veil.pass_on(Text(piece, "m"), sent.append)
+        veil.end_message()
+
+        said, whole = "".join(event.text for event in sent), "".join(pieces)
+        assert SECRET not in said
+        # Characters that were shown before the secret could be recognized stand before its mark.
+        assert said.count(MARK) == whole.count(SECRET)
+        if SECRET not in whole:
+            assert said == whole
+
+
+class TestWhatIsHeldBack:
+    HELD = SECRET[:8]
+
+    @pytest.mark.parametrize(
+        "next_event",
+        [Text("next", "m2"), Thought("next", "m"), Content(v1.ImageContent("", "image/png"), "agent", "m")],
+    )
+    def test_comes_before_the_next_message_or_block(self, veil, next_event):
+        sent: list[Any] = []
+        veil.pass_on(Text(self.HELD, "m"), sent.append)
+        assert sent == []
+        veil.pass_on(next_event, sent.append)
+
+        assert sent == [Text(self.HELD, "m"), next_event]
+
+    def test_comes_when_the_message_ends_and_only_once(self, veil):
+        sent: list[Any] = []
+        veil.pass_on(Text(self.HELD, "m"), sent.append)
+        veil.end_message()
+        veil.end_message()
+
+        assert sent == [Text(self.HELD, "m")]
+
+    def test_is_sent_in_the_way_in_which_it_was_said(self, veil):
+        kept: list[Any] = []
+        veil.pass_on(Text(self.HELD, "m"), kept.append)
+        veil.pass_on(Text("next", "m2"), [].append)
+
+        assert kept == [Text(self.HELD, "m")]
+
+    def test_comes_before_what_stands_apart_in_a_tools_output(self, veil):
+        assert output(veil, self.HELD) == ()
+        apart = ToolOutput("call", v1.Content(v1.TextContent(f"failed: {SECRET}")), apart=True)
+
+        first, second = veil.covered_output(apart)
+
+        assert (first.text, first.apart) == (self.HELD, False)
+        assert second == ToolOutput("call", v1.Content(v1.TextContent(f"failed: {MARK}")), apart=True)
+
+    def test_of_one_call_is_not_mixed_with_another(self, veil):
+        assert output(veil, SECRET[:8], "one") == ()
+        assert output(veil, SECRET[8:], "two")[0].text == SECRET[8:]
+        assert veil.end_output("one")[0].text == SECRET[:8]
+
+    def test_is_masked_if_it_turns_out_to_be_a_secret_that_was_learned_meanwhile(self, veil):
+        sent: list[Any] = []
+        veil.pass_on(Text(self.HELD, "m"), sent.append)
+        veil.add({"SHORT": SECRET[:12]})
+        veil.pass_on(Text(SECRET[8:12], "m"), sent.append)
+        veil.end_message()
+
+        assert [event.text for event in sent] == ["[secret:SHORT]"]
+
+
+class TestWhatIsSecret:
+    @pytest.fixture(autouse=True)
+    def own_process(self, monkeypatch):
+        """As if nothing had been learned in this process."""
+        for name in ("_seen", "_of_environment", "_of_process"):
+            monkeypatch.setattr(known_secrets, name, None)
+        monkeypatch.setattr(known_secrets, "_learned", {})
+        monkeypatch.setattr(known_secrets, "_at_start", {})
+        for name in [*os.environ]:
+            if name != "PATH":
+                monkeypatch.delenv(name)
+
+    def test_without_any_there_is_no_masker(self):
+        assert Veil().masker is None
+
+    def test_the_environment_holds_some(self, monkeypatch):
+        monkeypatch.setenv("A_TOKEN", SECRET)
+        assert Veil().mask(SECRET) == "[secret:A_TOKEN]"
+
+    def test_a_variable_that_is_set_late_counts_from_the_next_turn_on(self, monkeypatch):
+        veil = Veil()
+        monkeypatch.setenv("A_TOKEN", SECRET)
+        veil.look_again()
+        assert veil.mask(SECRET) == "[secret:A_TOKEN]"
+
+    def test_a_variable_that_was_removed_still_counts(self, monkeypatch):
+        monkeypatch.setenv("A_TOKEN", SECRET)
+        veil = Veil()
+        monkeypatch.delenv("A_TOKEN")
+        veil.look_again()
+        assert veil.mask(SECRET) == Veil().mask(SECRET) == "[secret:A_TOKEN]"
+
+    def test_a_variable_that_the_target_removes_while_it_is_imported_counts(self, monkeypatch):
+        monkeypatch.setattr(known_secrets, "_at_start", {"A_TOKEN": SECRET})
+        assert Veil().mask(SECRET) == "[secret:A_TOKEN]"
+
+    def test_names_count_whatever_they_say_now_and_later(self):
+        veil = Veil()
+        env = SessionEnvironment({"CODE": SECRET}, veil.notice)
+        veil.add_names(["CODE", "LATER"], env)
+        env["LATER"] = "abc"
+        assert veil.mask(f"{SECRET} abc") == "[secret:CODE] [secret:LATER]"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda env: env.__setitem__("A_TOKEN", SECRET),
+            lambda env: env.update({"A_TOKEN": SECRET}),
+            lambda env: env.update([("A_TOKEN", SECRET)]),
+            lambda env: env.update(A_TOKEN=SECRET),
+            lambda env: env.setdefault("A_TOKEN", SECRET),
+            lambda env: env.__ior__({"A_TOKEN": SECRET}),
+        ],
+    )
+    def test_what_is_put_into_a_sessions_environment_counts(self, change):
+        veil = Veil()
+        env = SessionEnvironment({"PATH": "/bin"}, veil.notice)
+        change(env)
+        assert env == {"PATH": "/bin", "A_TOKEN": SECRET}
+        assert veil.mask(SECRET) == "[secret:A_TOKEN]"
+
+    @pytest.mark.parametrize(
+        "server",
+        [
+            v1.McpServerStdio("s", "s", (), (v1.EnvVariable("A_TOKEN", SECRET),)),
+            v1.McpServerHttp("s", "https://s", (v1.HttpHeader("A-Token", SECRET),)),
+            v1.McpServerSse("s", "https://s", (v1.HttpHeader("Authorization", f"Bearer {SECRET}"),)),
+        ],
+    )
+    def test_what_an_mcp_server_logs_in_with_counts(self, server):
+        assert SECRET not in Veil((server,)).mask(f"with {SECRET}!")
+
+    def test_what_one_session_learned_is_not_masked_in_another_but_in_logs(self):
+        veil, other = Veil(), Veil()
+        veil.add({"TOKEN": SECRET})
+        assert other.mask(SECRET) == SECRET
+        assert known_secrets.process_masker().mask(SECRET) == MARK
+
+
+def output(veil: Veil, text: str, id: str = "call") -> tuple[ToolOutput, ...]:
+    return veil.covered_output(ToolOutput(id, v1.Content(v1.TextContent(text))))
+
+
+@pytest.mark.parametrize("size", range(1, len(SECRET)))
+def test_a_text_that_is_cut_is_masked_before(veil, size):
+    text = "x" * (LONGEST_MESSAGE - size) + SECRET + "y" * 99
+    assert SECRET[:4] not in describe(ValueError(text))
+    assert SECRET[:4] not in json_value("x" * (MAX_TEXT - size) + SECRET)
