@@ -23,9 +23,9 @@ async def agent(turn):
     if turn.text == "write":
         question = WriteTextFileRequest(turn.session.id, "/notes", "text")
     if turn.text == "careless":
-        await turn.session.call_editor(question)
+        await turn.session.outlet.ask(question)
     try:
-        answer = await turn.session.call_editor(question)
+        answer = await turn.session.outlet.ask(question)
     except RpcError as error:
         await turn.say(f"{error.code} {error.reason} {error.message}")
     else:
@@ -166,7 +166,7 @@ def test_an_answer_keeps_its_place_among_the_agents_words(converse):
             for i in range(300):
                 await turn.say("x" * 500)
             await turn.say("started")
-            await turn.session.call_editor(ReadTextFileRequest(turn.session.id, "/notes"))
+            await turn.session.outlet.ask(ReadTextFileRequest(turn.session.id, "/notes"))
     """,
         **READS,
     )

@@ -219,7 +219,7 @@ def test_a_client_that_closes_its_reading_end_ends_the_agent(app, bytes_read):
         def factory(session):
             async def agent(turn): ...
             for _ in range(1000):
-                session.ledger.announce("x" * 1000)
+                session.outlet.ledger.announce("x" * 1000)
             return agent
         serve(factory=factory)
     """)

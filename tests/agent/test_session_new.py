@@ -115,8 +115,8 @@ def test_nothing_of_a_session_comes_before_its_answer(start):
         tasks = []
 
         def factory(session):
-            session.ledger.announce("Eager", status="completed")
-            session.send(Text("eager"))
+            session.outlet.ledger.announce("Eager", status="completed")
+            session.outlet.send(Text("eager"))
             async def agent(turn): ...
             return agent
 

@@ -122,8 +122,8 @@ class Compacting:
         if not self._turn.is_alive:
             return
         if self._is_shown:
-            self._turn.session.send(compaction)
+            self._turn.session.outlet.send(compaction)
         else:
             session = self._turn.session
-            session.send(Text(spoken_compaction(compaction), session.new_message_id()))
+            session.outlet.send(Text(spoken_compaction(compaction), session.outlet.new_message_id()))
             self._turn.begin_new_message()

@@ -9,27 +9,25 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from coupler.agent.blocking_session import BlockingSession
 from coupler.agent.call import Call, step_into, step_out_of
 from coupler.agent.terminal import OUTPUT_LIMIT, Finished, Terminal
-from coupler.agent.worker_loop import WorkerLoop
-from coupler.schema.v1 import ContentBlock, McpServer, PlanEntry, PlanEntryPriority, StopReason, ToolKind
+from coupler.agent.worker_loop import OnLoop, WorkerLoop
+from coupler.schema.v1 import ContentBlock, PlanEntry, PlanEntryPriority, StopReason, ToolKind
 
 if TYPE_CHECKING:
     from coupler.agent.asides import Compacting
-    from coupler.agent.command import Command, Invocation
+    from coupler.agent.command import Invocation
     from coupler.agent.editor import Editor
     from coupler.agent.files import Files
-    from coupler.agent.mode import Mode
-    from coupler.agent.option import Option
     from coupler.agent.plan import Plan
     from coupler.agent.question import Answer
-    from coupler.agent.session import Session
     from coupler.agent.turn import Turn
 
 T = TypeVar("T")
@@ -74,22 +72,7 @@ def _settle(finished: asyncio.Future[Any], result: Any, error: BaseException | N
         finished.set_exception(error)
 
 
-class _OnLoop:
-    """Runs coroutines on the connection's loop and waits for them."""
-
-    def __init__(self, loop: WorkerLoop) -> None:
-        self._loop = loop
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._loop.wait_for(work)
-
-
-async def _now(function: Callable[..., None], *arguments: Any, **keywords: Any) -> None:
-    """On the loop: a thread must not touch what the loop owns."""
-    function(*arguments, **keywords)
-
-
-class BlockingTurn(_OnLoop):
+class BlockingTurn(OnLoop):
     """`Turn` for a plain function; every method waits until it is done."""
 
     def __init__(self, turn: Turn, loop: WorkerLoop) -> None:
@@ -173,83 +156,7 @@ class BlockingTurn(_OnLoop):
         return BlockingCall(call, self._loop)
 
 
-class BlockingSession(_OnLoop):
-    """`Session` for a plain function."""
-
-    def __init__(self, session: Session, loop: WorkerLoop) -> None:
-        super().__init__(loop)
-        self._session = session
-
-    @property
-    def id(self) -> str:
-        return self._session.id
-
-    @property
-    def cwd(self) -> str:
-        return self._session.cwd
-
-    @property
-    def roots(self) -> tuple[str, ...]:
-        return self._session.roots
-
-    @property
-    def env(self) -> dict[str, str]:
-        return self._session.env
-
-    @property
-    def mcp_servers(self) -> tuple[McpServer, ...]:
-        return self._session.mcp_servers
-
-    @property
-    def editor(self) -> Editor:
-        return self._session.editor
-
-    @property
-    def title(self) -> str | None:
-        return self._session.title
-
-    @property
-    def mode(self) -> str | None:
-        return self._session.mode
-
-    @property
-    def options(self) -> Mapping[str, str | bool]:
-        return self._session.options
-
-    @property
-    def commands(self) -> tuple[Command, ...]:
-        return self._session.commands
-
-    @property
-    def state(self) -> Any:
-        return self._session.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self._session.state = state
-
-    def set_mode(self, id: str) -> None:
-        self._wait(_now(self._session.set_mode, id))
-
-    def set_option(self, id: str, value: str | bool) -> None:
-        self._wait(_now(self._session.set_option, id, value))
-
-    def set_title(self, title: str | None) -> None:
-        self._wait(_now(self._session.set_title, title))
-
-    def add_secret(self, name: str, value: str) -> None:
-        self._wait(_now(self._session.add_secret, name, value))
-
-    def set_commands(self, commands: Sequence[Command]) -> None:
-        self._wait(_now(self._session.set_commands, commands))
-
-    def declare(
-        self, *, modes: Sequence[Mode] | None = None, options: Sequence[Option] | None = None
-    ) -> None:
-        self._wait(_now(self._session.declare, modes=modes, options=options))
-
-
-class BlockingPlan(_OnLoop):
+class BlockingPlan(OnLoop):
     """`Plan` for a plain function."""
 
     def __init__(self, plan: Plan, loop: WorkerLoop) -> None:
@@ -278,7 +185,7 @@ class BlockingPlan(_OnLoop):
         self._wait(self._plan.prioritize(entry, priority))
 
 
-class BlockingCall(_OnLoop):
+class BlockingCall(OnLoop):
     """`Call` for a plain function: an ordinary context manager."""
 
     def __init__(self, call: Call, loop: WorkerLoop) -> None:
@@ -332,7 +239,7 @@ class BlockingCall(_OnLoop):
         return self._wait(self._call.permitted(deadline=deadline))
 
 
-class BlockingCompacting(_OnLoop):
+class BlockingCompacting(OnLoop):
     """`Compacting` for a plain function: an ordinary context manager."""
 
     def __init__(self, compacting: Compacting, loop: WorkerLoop) -> None:
@@ -352,7 +259,7 @@ class BlockingCompacting(_OnLoop):
         self._wait(self._compacting.summarize(text))
 
 
-class BlockingFiles(_OnLoop):
+class BlockingFiles(OnLoop):
     """`Files` for a plain function."""
 
     def __init__(self, files: Files, loop: WorkerLoop) -> None:
@@ -372,7 +279,7 @@ class BlockingFiles(_OnLoop):
         return self._wait(self._files.exists(path))
 
 
-class BlockingTerminal(_OnLoop):
+class BlockingTerminal(OnLoop):
     """`Terminal` for a plain function."""
 
     def __init__(self, terminal: Terminal, loop: WorkerLoop) -> None:

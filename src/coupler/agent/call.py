@@ -89,7 +89,7 @@ class Call:
             raw_input=self._input,
         )
         self._is_open = True
-        await self._turn.session.wait_for_room()
+        await self._turn.session.outlet.wait_for_room()
 
     def start(self) -> None:
         """Report that the call runs, unless it has been asked for or reported meanwhile."""
@@ -170,7 +170,7 @@ class Call:
         self._turn.check_alive()
         starts, self._started = not self._started, True
         self._ledger.append(self.id, item, starts=starts)
-        await self._turn.session.wait_for_room()
+        await self._turn.session.outlet.wait_for_room()
 
     async def _report(self, **fields: Any) -> None:
         self._turn.check_alive()
@@ -178,7 +178,7 @@ class Call:
             self._started = True
             fields["status"] = "in_progress"
         self._ledger.update(self.id, **fields)
-        await self._turn.session.wait_for_room()
+        await self._turn.session.outlet.wait_for_room()
 
     def _fail(self, reason: str, **fields: Any) -> None:
         self._ledger.settle(self.id, "failed", reason, **fields)
@@ -231,7 +231,7 @@ class Call:
 
     @property
     def _ledger(self) -> Ledger:
-        return self._turn.session.ledger
+        return self._turn.session.outlet.ledger
 
 
 def _command(command: str | Sequence[str] | None) -> str | tuple[str, ...] | None:

@@ -51,7 +51,7 @@ async def run_in_editor(
     try:
         terminal.show_in(turn, call)
         finished = await terminal.follow(turn, seconds, request.output_byte_limit or 0)
-        turn.session.ledger.record_output(call.id, finished.output)
+        turn.session.outlet.ledger.record_output(call.id, finished.output)
         is_over = True
         return finished
     finally:
@@ -69,7 +69,7 @@ class EditorTerminal:
         """Let the call show the terminal, while it lives and afterwards."""
         turn.check_alive()
         call.start()
-        self._session.ledger.show_terminal(call.id, self._id)
+        self._session.outlet.ledger.show_terminal(call.id, self._id)
 
     async def follow(self, turn: Turn, seconds: float | None, output_limit: int) -> Finished:
         """Wait for the command's end, for so many seconds, and take what it wrote."""

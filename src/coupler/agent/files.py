@@ -185,7 +185,7 @@ class Files:
             )
             return
         # Whoever asked for permission has shown the change already.
-        if Diff(place.shown, text, before) not in self._turn.session.ledger.content(call.id):
+        if Diff(place.shown, text, before) not in self._turn.session.outlet.ledger.content(call.id):
             await call.diff(place.shown, before, text)
 
     def _comparable(self, text: str) -> str:

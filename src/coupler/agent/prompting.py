@@ -121,7 +121,7 @@ class Prompting:
 
     def _settle(self, status: str, reason: str | None = None, *, cancelled: bool = False) -> None:
         if not self._is_over:
-            self._turn.session.ledger.settle_all(status, reason, cancelled=cancelled)
+            self._turn.session.outlet.ledger.settle_all(status, reason, cancelled=cancelled)
 
     def _refuse(self, error: RpcError) -> None:
         """The turn never began, and the store that could not keep its prompt need not be tried again."""

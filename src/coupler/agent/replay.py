@@ -31,42 +31,42 @@ async def replay(session: Session, archive: Archive) -> None:
     for scene in history.rest():
         await _show(session, scene)
     if history.plan is not None:
-        session.show(history.plan)
-    session.end_message()
+        session.outlet.show(history.plan)
+    session.outlet.end_message()
     await _show_standing(session, archive)
-    await session.wait_for_room()
+    await session.outlet.wait_for_room()
 
 
 async def _show(session: Session, scene: Scene) -> None:
     match scene:
         case UserMessage(message_id, blocks):
             for block in blocks:
-                session.show(Content(block, "user", message_id))  # type: ignore[arg-type]
+                session.outlet.show(Content(block, "user", message_id))  # type: ignore[arg-type]
         case Text(text, message_id) | Thought(text, message_id):
             for piece in pieces(text):
-                session.show(type(scene)(piece, message_id))
-                await session.wait_for_room()
+                session.outlet.show(type(scene)(piece, message_id))
+                await session.outlet.wait_for_room()
         case ToolUpdate():
-            session.show_again(scene)
+            session.outlet.show_again(scene)
         case Compaction() if not session.editor.offers(COMPACTION):
-            session.show(Text(spoken_compaction(scene), session.new_message_id()))
+            session.outlet.show(Text(spoken_compaction(scene), session.outlet.new_message_id()))
         case Compaction() | Content():
-            session.show(scene)
-    await session.wait_for_room()
+            session.outlet.show(scene)
+    await session.outlet.wait_for_room()
 
 
 async def _show_standing(session: Session, archive: Archive) -> None:
     """The state that the session is in, after all that has happened."""
     if session.mode is not None:
-        session.show(ModeChange(session.mode))
+        session.outlet.show(ModeChange(session.mode))
     options = session.settings.as_options()
     if options is not UNSET:
-        session.show(Options(options))
+        session.outlet.show(Options(options))
     if session.title is not None:
-        session.show(Info(session.title))
+        session.outlet.show(Info(session.title))
     record = await archive.find(session.id)
     if record.usage is not None:
         try:
-            session.show(decode(Usage, record.usage.encode(), "client"))
+            session.outlet.show(decode(Usage, record.usage.encode(), "client"))
         except DecodingError:
             return  # a newer version wrote it

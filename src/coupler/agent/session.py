@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from coupler.agent.agent import Agent, accepted_blocks
 from coupler.agent.command import Command, declared_commands
@@ -20,10 +18,10 @@ from coupler.agent.editor import Editor
 from coupler.agent.errors import session_busy
 from coupler.agent.hooks import call_hook
 from coupler.agent.known_files import KnownFiles
-from coupler.agent.ledger import Ledger
 from coupler.agent.login import Logins
 from coupler.agent.mode import Mode
 from coupler.agent.option import Option
+from coupler.agent.outlet import Outlet
 from coupler.agent.project import Project
 from coupler.agent.prompting import Prompting
 from coupler.agent.session_environment import SessionEnvironment
@@ -32,19 +30,17 @@ from coupler.agent.state import unpack
 from coupler.agent.text import plain_text, whole_text
 from coupler.agent.turn import Turn
 from coupler.agent.veil import Veil
-from coupler.events import Commands, Info, Options, Text, ToolOutput, ToolUpdate
+from coupler.events import Commands, Info, Options
 from coupler.events import Mode as ModeChange
-from coupler.events.record import TEXT, End
-from coupler.events.v1 import Emitted, to_update
+from coupler.events.record import End
+from coupler.events.v1 import Emitted
 from coupler.schema.unknown import Unknown
-from coupler.schema.v1 import ContentBlock, McpServer, SessionNotification
+from coupler.schema.v1 import ContentBlock, McpServer
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 from coupler.wire.peer import Peer
 from coupler.wire.request import Request
 
 if TYPE_CHECKING:
-    from coupler.agent.chronicle import Chronicle
-    from coupler.store.scribe import Backlog
     from coupler.store.sessions import SessionRecord
 
 log = logging.getLogger("coupler.agent")
@@ -77,20 +73,14 @@ class Session:
         """The environment of what the session runs; a change concerns no other session."""
         self.state: Any = None
         """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
-        self.ledger = Ledger(self._show_tool, self._keep_tool, self.secrets)
+        self.outlet = Outlet(id, editor, peer, self.secrets)
+        """The way out for everything that happens here."""
         self.known_files = KnownFiles()
         """What the session has seen in files, so that it overwrites nothing else."""
         self.in_order = asyncio.Lock()
         """Held by work that has to happen one after the other; a turn begins when it is free."""
         self._peer = peer
         self._project: Project | None = None
-        self._chronicle: Chronicle | None = None
-        self._keep_text: Callable[[str, str, str], None] | None = None
-        self._backlog: Backlog | None = None
-        self._announced: set[str] = set()
-        # Part of every message id: a session that is loaded again must not repeat its old ones.
-        nonce = os.urandom(4).hex()
-        self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
         self._agent: Agent
         self._settings = Settings((), (), booleans=editor.offers("session.configOptions.boolean"))
         self._commands: tuple[Command, ...] = ()
@@ -173,17 +163,14 @@ class Session:
         if agent.commands:
             self._commands = declared_commands(agent.commands)
 
-    def keep_in(self, chronicle: Chronicle) -> None:
-        """From now on what happens is kept."""
-        self._chronicle = chronicle
-        self._keep_text = chronicle.keep_text
-        self._backlog = chronicle.backlog
-
     async def move_to(self, place: Place) -> None:
         """Work in the directories and with the servers that the client names now."""
-        if self._chronicle is not None and place.additional_directories != self.place.additional_directories:
-            self._chronicle.keep_roots(place.additional_directories)
-            await self._chronicle.until_stored()
+        if (
+            self.outlet.chronicle is not None
+            and place.additional_directories != self.place.additional_directories
+        ):
+            self.outlet.chronicle.keep_roots(place.additional_directories)
+            await self.outlet.chronicle.until_stored()
         is_another, self.place = place != self.place, place
         self.secrets.notice_servers(place.mcp_servers)
         if is_another:
@@ -226,14 +213,14 @@ class Session:
         """Name the session, for lists and tabs; None clears the name."""
         whole = whole_text(title, "a session's title") if title is not None else None
         self._title = self.secrets.mask(whole) if whole is not None else None
-        if self._chronicle is not None:
-            self._chronicle.keep(Info(self._title))
+        if self.outlet.chronicle is not None:
+            self.outlet.chronicle.keep(Info(self._title))
         self._tell(Info(self._title))
 
     def tell_settings(self, *, mode_changed: bool) -> None:
         """Tell the client, in both ways there are to say it, and keep it."""
-        if self._chronicle is not None:
-            self._chronicle.keep_settings(self._settings.saved())
+        if self.outlet.chronicle is not None:
+            self.outlet.chronicle.keep_settings(self._settings.saved())
         if mode_changed and self.mode is not None:
             self._tell(ModeChange(self.mode))
         options = self._settings.as_options()
@@ -244,7 +231,7 @@ class Session:
         """The client has heard of the session: tell it the commands, now and once more a little later."""
         self._is_known = True
         if self.title != self._known_title:
-            self.show(Info(self.title))
+            self.outlet.show(Info(self.title))
         if self._commands:
             self._send_commands()
             loop = asyncio.get_running_loop()
@@ -258,8 +245,10 @@ class Session:
         request.lane = self.id
         self.secrets.look_again()
         turn = Turn(self, blocks)
-        if self._chronicle is not None:
-            self._chronicle.begin_turn(self.new_message_id(), request.params, self.secrets.covered_blocks)
+        if self.outlet.chronicle is not None:
+            self.outlet.chronicle.begin_turn(
+                self.outlet.new_message_id(), request.params, self.secrets.covered_blocks
+            )
             if self.title is None:
                 self._title_after(self.secrets.mask(turn.text))
         self._prompting = Prompting(request, turn, self._agent, self._turn_ended)
@@ -270,8 +259,8 @@ class Session:
         if self.in_order.locked():
             async with self.in_order:
                 pass
-        if self._chronicle is not None:
-            await self._chronicle.until_turn_may_run()
+        if self.outlet.chronicle is not None:
+            await self.outlet.chronicle.until_turn_may_run()
 
     async def until_logged_in(self) -> None:
         """Raise what is to be answered if the user is not logged in any more."""
@@ -284,14 +273,14 @@ class Session:
 
     async def until_stored(self) -> None:
         """Wait until everything that happened so far is durable."""
-        if self._chronicle is not None:
-            await self._chronicle.until_stored()
+        if self.outlet.chronicle is not None:
+            await self.outlet.chronicle.until_stored()
 
     def end_turn(self, end: End, done: Callable[[RpcError | None], None]) -> None:
         """Make the turn's end durable, then call `done`: nothing that was answered may be lost."""
-        self.end_message()
-        if self._chronicle is not None:
-            self._chronicle.end_turn(self.secrets.covered_end(end), self.state, done)
+        self.outlet.end_message()
+        if self.outlet.chronicle is not None:
+            self.outlet.chronicle.end_turn(self.secrets.covered_end(end), self.state, done)
         else:
             done(None)
 
@@ -315,85 +304,14 @@ class Session:
 
     def keep_state(self) -> None:
         """Keep the agent's own memory as it is now; raises StateError if that cannot be done."""
-        if self._chronicle is not None:
-            self._chronicle.keep_state(self.state)
+        if self.outlet.chronicle is not None:
+            self.outlet.chronicle.keep_state(self.state)
 
-    def stop_keeping(self) -> None:
+    def end(self) -> None:
         """The session is somebody else's from now on."""
-        self._chronicle = self._keep_text = self._backlog = None
+        self.outlet.stop_keeping()
         if self._project is not None:
             self._project.close()
-
-    def new_message_id(self) -> str:
-        """An id that no other message of this session has."""
-        return next(self._message_ids)
-
-    def send(self, event: Emitted) -> None:
-        """Send an event and keep it, without the secrets in it. Never blocks."""
-        if self.secrets.masker is None:
-            self._keep_and_notify(event)
-        else:
-            self.secrets.pass_on(event, self._keep_and_notify)
-
-    def show(self, event: Emitted) -> None:
-        """Send an event that is not to be kept, or is kept already, without the secrets in it."""
-        if self.secrets.masker is None:
-            self._notify(event)
-        else:
-            self.secrets.pass_on(event, self._notify)
-
-    def end_message(self) -> None:
-        """What is said next is not part of the message before."""
-        self.secrets.end_message()
-
-    def _keep_and_notify(self, event: Emitted) -> None:
-        if self._keep_text is not None and type(event) is Text:
-            # What models stream: worth a way without detours.
-            self._keep_text(TEXT, event.message_id or "", event.text)
-        elif self._chronicle is not None:
-            self._chronicle.keep(event)
-        self._notify(event)
-
-    def _notify(self, event: Emitted) -> None:
-        update = to_update(event, self._announced)
-        self._peer.notify("session/update", SessionNotification(self.id, update), self.id)
-
-    def has_room(self) -> bool:
-        """Whether more can be sent without waiting."""
-        return self._peer.outbox.has_room(self.id) and not (self._backlog and self._backlog.is_full)
-
-    async def wait_for_room(self) -> None:
-        """Wait while too much of this session is unsent, or of all sessions unwritten."""
-        await self._peer.outbox.wait_for_room(self.id)
-        if self._backlog and self._backlog.is_full:
-            # A disk that fails must not stop a turn here; its end will tell.
-            with contextlib.suppress(RpcError):
-                await self.until_stored()
-
-    async def call_editor(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
-        """Ask the client something, after everything this session has sent so far."""
-        return await self.editor.call(self.secrets.covered_request(params), self.id, deadline)
-
-    def know_calls(self, ids: set[str]) -> None:
-        """These tool calls were announced before the session was opened again."""
-        self._announced |= ids
-        self.ledger.know(ids)
-
-    def show_again(self, update: ToolUpdate) -> None:
-        """Announce a call of an earlier turn, whether or not this client knows it."""
-        self._announced.discard(update.id)
-        self.show(update)
-        self._announced.add(update.id)
-
-    def _show_tool(self, update: ToolUpdate) -> None:
-        self.show(update)
-        self._announced.add(update.id)
-
-    def _keep_tool(self, change: ToolUpdate | ToolOutput) -> None:
-        if self._chronicle is not None:
-            # Output was covered before the ledger counted it.
-            is_covered = isinstance(change, ToolOutput)
-            self._chronicle.keep(change if is_covered else self.secrets.covered(change))
 
     def _title_after(self, text: str) -> None:
         first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
@@ -407,7 +325,7 @@ class Session:
     def _tell(self, event: Emitted) -> None:
         """Tell the client what has changed; before it knows the session, that is part of the answer."""
         if self._is_known:
-            self.show(event)
+            self.outlet.show(event)
 
     def _turn_ended(self) -> None:
         self._prompting = None

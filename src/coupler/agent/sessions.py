@@ -55,7 +55,7 @@ class Sessions:
         await self._give_agent(session, blueprint)
         try:
             if self._archive is not None:
-                session.keep_in(await self._archive.add(session))
+                session.outlet.keep_in(await self._archive.add(session))
         except BaseException:
             await self._leave(session)
             await self._forget(session.id)
@@ -150,8 +150,8 @@ class Sessions:
         check_same(place.cwd, record.cwd)
         session = Session(id, place, editor, self._peer)
         try:
-            session.keep_in(await self._archive.take(record, place))
-            session.know_calls(await self._archive.call_ids(id))
+            session.outlet.keep_in(await self._archive.take(record, place))
+            session.outlet.know_calls(await self._archive.call_ids(id))
             await self._give_agent(session, blueprint, record)
         except BaseException:
             await self._let_go(id)
@@ -195,7 +195,7 @@ class Sessions:
             await session.until_stored()
         except (RpcError, StateError) as error:
             log.error("the end of the session could not be stored: %s", error)
-        session.stop_keeping()
+        session.end()
         await self._let_go(session.id)
 
     async def _let_go(self, id: str) -> None:

@@ -86,9 +86,9 @@ class Turn:
         if type(content) is str and 0 < len(content) <= LONGEST_PIECE:
             # What models stream: worth a way without detours.
             self.check_alive()
-            self.session.send(Text(content, self._message_id("agent")))
-            if not self.session.has_room():
-                await self.session.wait_for_room()
+            self.session.outlet.send(Text(content, self._message_id("agent")))
+            if not self.session.outlet.has_room():
+                await self.session.outlet.wait_for_room()
         elif isinstance(content, str):
             for piece in pieces(plain_text(content, "what an agent says")):
                 await self.say(piece)
@@ -187,8 +187,8 @@ class Turn:
     async def report(self, event: Emitted) -> None:
         """Send an event, and wait while too much is unsent."""
         self.check_alive()
-        self.session.send(event)
-        await self.session.wait_for_room()
+        self.session.outlet.send(event)
+        await self.session.outlet.wait_for_room()
 
     async def call_editor(self, request: Any, *, deadline: float | UnsetType | None = UNSET) -> Any:
         """Ask the client something that it offers, with one of the schema's request types.
@@ -200,7 +200,7 @@ class Turn:
         if type(request) not in FUNCTIONAL_REQUESTS:
             # A dialog stands between what was said before it and after it.
             self.begin_new_message()
-        return await self.own(self.session.call_editor(request, deadline))
+        return await self.own(self.session.outlet.ask(request, deadline))
 
     async def own(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something that ends with the turn at the latest, whichever task began it."""
@@ -224,7 +224,7 @@ class Turn:
     def begin_new_message(self) -> None:
         """What is said next is not part of the message before."""
         self._message = None
-        self.session.end_message()
+        self.session.outlet.end_message()
 
     def end(self, by: type[BaseException] = TurnEndedError) -> None:
         """The prompt is answered; whoever still uses the turn gets this exception."""
@@ -234,5 +234,5 @@ class Turn:
 
     def _message_id(self, role: Role) -> str:
         if self._message is None or self._message[0] != role:
-            self._message = (role, self.session.new_message_id())
+            self._message = (role, self.session.outlet.new_message_id())
         return self._message[1]

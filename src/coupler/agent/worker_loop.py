@@ -53,3 +53,13 @@ class WorkerLoop:
         self._awaited.add(task)
         task.add_done_callback(self._awaited.discard)
         return await work
+
+
+class OnLoop:
+    """Runs coroutines on the connection's loop and waits for them."""
+
+    def __init__(self, loop: WorkerLoop) -> None:
+        self._loop = loop
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.wait_for(work)
