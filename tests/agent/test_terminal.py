@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these commands 
 DEAF = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("pid", os.getpid(), "pid", flush=True)
+print("pid" + f" {os.getpid()} " + "pid", flush=True)
 time.sleep(60)
 """
 FAMILY = """

@@ -40,20 +40,15 @@ def test_the_reference_agent_passes_everything_that_applies_to_it(tmp_path: Path
     assert skipped.keys() == DOES_NOT_APPLY, skipped
 
 
-@pytest.mark.parametrize(
-    ("example", "not_yet_supported"),
-    [
-        ("echo.py", set[str]()),
-        ("surveyor.py", {"A25"}),  # it has tools, and Coupler starts no MCP servers for it yet
-    ],
-)
-def test_every_other_example_conforms(example: str, not_yet_supported: set[str], tmp_path: Path) -> None:
-    report = check(example, tmp_path)
+def test_the_surveyor_conforms_as_far_as_coupler_does(tmp_path: Path) -> None:
+    report = check("surveyor.py", tmp_path)
 
-    assert results(report, "failed").keys() == not_yet_supported, results(report, "failed")
+    # It has tools, and Coupler starts no MCP servers for it yet.
+    assert results(report, "failed").keys() == {"A25"}, results(report, "failed")
     assert report.seconds < 60
 
 
 def test_no_example_is_forgotten() -> None:
+    """The echo agent is checked by the command itself, in tests/cli/test_check.py."""
     agents = {path.name for path in EXAMPLES.glob("*.py") if "serve(" in path.read_text()}
     assert agents == {"echo.py", "surveyor.py", "reference.py"}

@@ -20,7 +20,7 @@ from coupler import Agent, serve
 DEAF = '''
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("pid", os.getpid(), "pid", flush=True)
+print("pid" + f" {os.getpid()} " + "pid", flush=True)
 time.sleep(60)
 '''
 
