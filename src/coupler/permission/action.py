@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from msgspec import Struct
 
-KINDS = (
-    "read",
-    "edit",
-    "delete",
-    "move",
-    "search",
-    "execute",
-    "think",
-    "fetch",
-    "switch_mode",
-    "other",
-)
+from coupler.schema.v1 import ToolKind
+
+KINDS: tuple[str, ...] = get_args(ToolKind)
 """ACP's kinds of tools; a kind that is not among them counts as `other`."""
 
 PATH_KINDS = frozenset({"read", "edit", "delete", "move", "search"})
