@@ -2,7 +2,7 @@
 # `make test` and `make bench` also use node and npm, for the official TypeScript SDK, where they exist.
 
 PYTHON ?= python3
-WORKERS ?= 2
+WORKERS ?= 3
 VENV := .venv
 LOCK := build/lock
 BIN := $(VENV)/bin
