@@ -70,7 +70,7 @@ def real_directories(paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a path is the directory, or in it; `/work/app2` is not in `/work/app`."""
+    """Whether a path is the directory, or in it; `/srv/app2` is not in `/srv/app`."""
     return path == directory or path.startswith(directory.rstrip(os.sep) + os.sep)
 
 
