@@ -10,9 +10,12 @@ from os import PathLike
 from pathlib import PurePath
 from typing import Any
 
+from coupler.client.connection import FRAME_LIMIT
 from coupler.client.errors import AgentError
 from coupler.client.link import LastWords, Link, ProcessLink
-from coupler.client.remote import FRAME_LIMIT, RemoteAgent
+from coupler.client.observation import OnEvent
+from coupler.client.quirks import Quirks
+from coupler.client.remote import RemoteAgent
 from coupler.process.command import split_command
 from coupler.process.environment import Environment
 from coupler.process.errors import SpawnError
@@ -34,16 +37,29 @@ def connect(
     env: Environment | Mapping[str, str | None] | None = None,
     startup_timeout: float | None = None,
     frame_limit: int = FRAME_LIMIT,
+    quirks: Quirks | None = None,
+    on_event: OnEvent | None = None,
 ) -> RemoteAgent:
     """An agent to hold sessions with, as an async context manager that starts and ends it.
 
     `agent` is a command line, a list of its words, or a turn function or `Agent`: that one runs in this
     process. `env` is added to our environment; `Environment.exact` replaces it. Lines of the agent over
-    `frame_limit` bytes are dropped.
+    `frame_limit` bytes are dropped. `quirks` say how to take this agent; `on_event` sees all that happens.
     """
-    link = link_to(agent, cwd=cwd, env=env)
     timeout = usual_startup_timeout(agent) if startup_timeout is None else startup_timeout
-    return RemoteAgent(link, cwd=cwd, startup_timeout=timeout, frame_limit=frame_limit)
+
+    def link() -> Link:
+        return link_to(agent, cwd=cwd, env=env)
+
+    link()  # says now, and not at the start, what cannot be started
+    return RemoteAgent(
+        link,
+        cwd=cwd,
+        startup_timeout=timeout,
+        frame_limit=frame_limit,
+        quirks=quirks,
+        on_event=on_event,
+    )
 
 
 def link_to(

@@ -16,7 +16,7 @@ import pytest
 
 from client.stage import Scripted, gone_within, is_running, run
 from coupler import Agent, AgentError, Environment, Turn, connect
-from coupler.client import remote as remote_module
+from coupler.client import connection as connection_module
 from coupler.events import Content
 from coupler.schema.v1 import ImageContent
 
@@ -436,7 +436,7 @@ def test_a_program_without_logging_prints_nothing_of_an_agents_faults(tmp_path: 
 
 def test_what_cannot_be_waited_for_is_not_waited_for(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that died while its child holds the output open."""
-    monkeypatch.setattr(remote_module, "STDOUT_PATIENCE", 0.1)
+    monkeypatch.setattr(connection_module, "STDOUT_PATIENCE", 0.1)
     agent = script("""
         import os, subprocess
         open_sessions()

@@ -129,8 +129,7 @@ def test_missing_and_null_optional_fields_do_not_matter(script: Script) -> None:
     assert events[1:3] == [Text("1"), Text("2")]
     [call] = reply.tool_calls
     assert (call.kind, call.status, call.content, call.locations) == ("other", "pending", (), ())
-    assert reply.usage is not None and reply.usage.cost is None
-    assert reply.tokens is None
+    assert reply.usage.cost is None and reply.usage.is_estimated
 
 
 MALFORMED = [
@@ -166,7 +165,8 @@ MALFORMED = [
 def test_malformed_updates_are_dropped_and_the_turn_lives(script: Script) -> None:
     events, reply, _ = turn(agent_that_sends(script, *MALFORMED))
     assert events == [Text("a"), Text("b"), Stop("end_turn")]
-    assert reply == Reply("ab", "end_turn")
+    assert (reply.text, reply.stop_reason) == ("ab", "end_turn")
+    assert not (reply.thoughts or reply.tool_calls or reply.plan or reply.content)
 
 
 def test_an_update_for_an_unknown_tool_call_announces_it(script: Script) -> None:
@@ -291,7 +291,7 @@ def test_updates_before_the_answer_that_opens_the_session_are_kept(script: Scrip
             assert session.tool_calls["c"].status == "completed"
             assert session.title == "Right behind"
             assert (await session.prompt("go")).tool_calls == ()
-            assert remote._provisional._waiting == []
+            assert remote._connection._provisional._waiting == []
 
     run(story())
 
@@ -306,7 +306,7 @@ def test_updates_of_sessions_that_nobody_opens_cost_nothing(script: Script) -> N
         async with agent.connect() as remote:
             session = await remote.new()
             assert (await session.prompt("go")).text == "a"
-            assert remote._provisional._waiting == []
+            assert remote._connection._provisional._waiting == []
 
     run(story())
 
@@ -335,7 +335,7 @@ def test_updates_that_come_too_early_are_kept_within_limits(
         async with agent.connect() as remote:
             session = await remote.new()
             assert [*session.tool_calls] == ["1", "3"]
-            assert remote._provisional._bytes == 0
+            assert remote._connection._provisional._bytes == 0
             assert (await session.prompt("go")).text == "a"
 
     run(story())
@@ -418,13 +418,13 @@ def test_ids_may_come_back_as_they_must_and_in_no_other_form(script: Script) -> 
 
 def test_usage_that_cannot_be_read_does_not_cost_the_reply(script: Script) -> None:
     _, reply, _ = turn(agent_that_sends(script, end="end(prompt, usage={'totalTokens': 'many'})"))
-    assert (reply.text, reply.tokens) == ("ab", None)
+    assert (reply.text, reply.usage.is_estimated) == ("ab", True)
 
 
 def test_an_answer_beside_a_null_error_is_an_answer(script: Script) -> None:
     agent = script("for prompt in prompts(): send(say('a'), {**end(prompt), 'error': None})")
     _, reply, _ = turn(agent)
-    assert reply == Reply("a", "end_turn")
+    assert (reply.text, reply.stop_reason) == ("a", "end_turn")
 
 
 def test_a_lone_surrogate_is_replaced(script: Script) -> None:

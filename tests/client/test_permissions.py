@@ -353,7 +353,7 @@ def test_a_cancel_while_a_dialog_is_open_withdraws_it_exactly_once(script: Scrip
                 await dialog.opened.wait()
             assert (await turn).stop_reason == "cancelled"
             assert dialog.closed.is_set()
-            assert session._questions == {}
+            assert not session.questions
 
     run(story())
     [answer] = agent.answers_to(1)
@@ -369,9 +369,9 @@ def test_a_cancel_before_the_policy_was_even_called_withdraws_the_question(scrip
             session = await remote.new(permissions=lambda request: bool(called.append(request)))
             turn = session.prompt("go")
             async with turn:
-                await until(lambda: session._questions)
+                await until(lambda: session.questions)
                 turn._begin_cancel()
-                assert session._questions == {}
+                assert not session.questions
             assert (await turn).stop_reason == "cancelled"
         assert called == []
 
@@ -419,7 +419,7 @@ def test_a_question_that_the_agent_takes_back_is_withdrawn(script: Script, swall
             reply = await session.prompt("go")
             assert (reply.text, reply.stop_reason) == ("never mind", "end_turn")
             assert dialog.closed.is_set() or not dialog.opened.is_set()
-            assert session._questions == {}
+            assert not session.questions
 
     run(story())
     [answer] = agent.answers_to(1)
@@ -486,7 +486,7 @@ def test_a_policy_that_is_called_at_once_answers_all_the_same(script: Script) ->
         async with agent.connect() as remote:
             session = await remote.new(permissions=Policy.allow_all())
             await session.prompt("permission(1)")
-            assert session._questions == {}
+            assert not session.questions
 
     run(story())
     assert agent.answers_to(1)[0]["result"]["outcome"] == SELECTED_YES
@@ -505,7 +505,7 @@ def test_a_dialog_ends_when_the_agent_dies(script: Script) -> None:
             session = await remote.new(permissions=dialog)
             with pytest.raises(AgentError, match="ended before"):
                 await session.prompt("go")
-            await until(lambda: not session._questions)
+            await until(lambda: not session.questions)
             assert dialog.closed.is_set() or not dialog.opened.is_set()
 
     run(story())
@@ -524,7 +524,7 @@ def test_a_dialog_ends_when_the_client_closes(script: Script) -> None:
         assert dialog.closed.is_set()
         return session
 
-    assert run(story())._questions == {}
+    assert not run(story()).questions
 
 
 def test_a_policy_may_close_the_agent(script: Script) -> None:

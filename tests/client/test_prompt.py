@@ -12,9 +12,9 @@ import pytest
 
 from client.stage import Scripted, run, until
 from coupler import AgentError
+from coupler.client import connection as connection_module
 from coupler.client import lane as lane_module
 from coupler.client import prompt as prompt_module
-from coupler.client import remote as remote_module
 from coupler.client.reply import Reply
 from coupler.events import Event, Plan, Stop, Text, Thought, ToolCall, Usage
 from coupler.schema.v1 import EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
@@ -47,7 +47,7 @@ def test_awaiting_gives_the_reply(script: Script) -> None:
     async def story() -> None:
         async with script(ECHO).connect() as remote:
             reply = await (await remote.new()).prompt("hello")
-            assert reply == Reply("hello", "end_turn")
+            assert (reply.text, reply.stop_reason, reply.rounds) == ("hello", "end_turn", 1)
 
     run(story())
 
@@ -130,12 +130,11 @@ def test_a_reply_holds_everything_that_was_reported(script: Script) -> None:
             assert read.content[0].content.text == "done"  # type: ignore[union-attr]
             assert (ran.id, ran.kind, ran.status, ran.is_open) == ("c2", "other", "in_progress", True)
             assert [(entry.content, entry.status) for entry in reply.plan] == [("read", "completed")]
-            assert reply.usage is not None and reply.usage.cost is not None
-            assert (reply.usage.used, reply.usage.size, reply.usage.cost.amount) == (10, 200_000, 0.5)
-            assert reply.tokens is not None
-            assert (reply.tokens.total_tokens, reply.tokens.input_tokens) == (7, 3)
+            usage = reply.usage
+            assert (usage.context_used, usage.context_size, usage.cost) == (10, 200_000, 0.5)
+            assert (usage.total, usage.input, usage.is_estimated) == (7, 3, False)
             assert session.plan == reply.plan
-            assert session.usage == reply.usage
+            assert session.usage is not None and session.usage.used == 10
             assert session.tool_calls == {"c1": read, "c2": ran}
 
     run(story())
@@ -765,7 +764,7 @@ def test_an_iterator_that_another_thread_drops_leaves_the_turn_all_the_same(scri
 def test_an_agent_that_reads_no_more_is_as_good_as_dead(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_module, "LAST_WORDS_PATIENCE", 0.1)
+    monkeypatch.setattr(connection_module, "LAST_WORDS_PATIENCE", 0.1)
     agent = script("""
         import threading
         open_sessions()
@@ -940,10 +939,10 @@ def test_death_in_mid_turn_is_told_at_once_to_whoever_awaits(script: Script) -> 
             error = caught.value
             assert (error.kind, error.exit_code, error.stderr) == ("died", 139, "segmentation fault\n")
             assert "the agent ended before it answered session/prompt" in str(error)
-            for again in (session.prompt("more"), remote.new()):
-                with pytest.raises(AgentError, match="segmentation fault") as caught:
-                    await again
-                assert (caught.value.kind, caught.value.exit_code) == ("died", 139)
+            assert error.reply is not None and error.reply.text == "half"
+            with pytest.raises(AgentError, match="segmentation fault") as caught:
+                await session.prompt("more")
+            assert (caught.value.kind, caught.value.exit_code) == ("died", 139)
 
     run(story())
 
@@ -968,7 +967,7 @@ def test_death_in_mid_turn_lets_a_block_be_left(script: Script) -> None:
         async with script(DIES).connect() as remote:
             session = await remote.new()
             async with session.prompt("go"):
-                await remote._ended.wait()
+                await remote._connection._ended.wait()
 
     run(story())
 

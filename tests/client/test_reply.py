@@ -67,7 +67,7 @@ def test_the_last_plan_usage_and_state_of_each_call_count() -> None:
         Usage(2, 10),
     )
     assert reply.plan == (entry,)
-    assert reply.usage == Usage(2, 10)
+    assert (reply.usage.context_used, reply.usage.context_size) == (2, 10)
     assert reply.tool_calls == (ToolCall(id="b", status="failed"), ToolCall(id="a"))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from client.stage import Scripted, run
 from coupler import AgentError
-from coupler.client import remote as remote_module
+from coupler.client import connection as connection_module
 
 Script = Callable[[str], Scripted]
 
@@ -128,7 +128,7 @@ def test_a_session_that_comes_after_its_time_is_ignored(script: Script) -> None:
                 async with asyncio.timeout(0.2):
                     await remote.new()
             assert (await remote.new()).id == "s2"
-            assert [*remote._sessions] == ["s2"]
+            assert [*remote._connection.sessions] == ["s2"]
 
     run(story())
 
@@ -159,7 +159,7 @@ def test_an_agent_that_dies_over_a_session_is_noticed_at_once(script: Script) ->
 def test_an_agent_that_closes_its_output_and_lives_is_as_good_as_dead(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_module, "LAST_WORDS_PATIENCE", 0.1)
+    monkeypatch.setattr(connection_module, "LAST_WORDS_PATIENCE", 0.1)
     error = start_error(script("read(); os.close(1); read()"))
     assert (error.kind, error.exit_code) == ("died", None)
     assert "its process still runs" in str(error)

@@ -1,16 +1,26 @@
-"""The one error of this layer: what an agent failed to do, and its last words."""
+"""The one error of this layer: what an agent failed to do, how far it came, and its last words."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from coupler.client.reply import Reply
 
 Kind: TypeAlias = Literal[
     "spawn",
     "initialize",
     "session",
     "prompt",
-    "busy",
     "died",
+    "output",
+    "tool",
+    "budget",
+    "deadline",
+    "refused",
+    "cancelled",
+    "limit",
+    "busy",
     "overflow",
     "closed",
 ]
@@ -20,7 +30,8 @@ class AgentError(Exception):
     """Something an agent was asked for failed.
 
     `kind` says what it was; `exit_code` and `stderr` are those of the agent's process, as far as known. If
-    the agent answered with an error, `code` and `data` are that error's.
+    the agent answered with an error, `code` and `data` are that error's. `reply` is what had come of the
+    turn's answer until then.
     """
 
     def __init__(
@@ -32,6 +43,7 @@ class AgentError(Exception):
         stderr: str = "",
         code: int | None = None,
         data: Any = None,
+        reply: Reply | None = None,
     ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
@@ -40,6 +52,7 @@ class AgentError(Exception):
         self.stderr = stderr
         self.code = code
         self.data = data
+        self.reply = reply
 
     def __str__(self) -> str:
         lines = [self.message]
@@ -51,3 +64,23 @@ class AgentError(Exception):
 
     def __reduce__(self) -> tuple[type[AgentError], tuple[Kind, str], dict[str, Any]]:
         return type(self), (self.kind, self.message), self.__dict__
+
+    def explained(self, message: str, exit_code: int | None, stderr: str) -> AgentError:
+        """A copy for one who waits, with what is known of the agent's process by now."""
+        return AgentError(
+            self.kind,
+            message,
+            exit_code=exit_code,
+            stderr=stderr,
+            code=self.code,
+            data=self.data,
+            reply=self.reply,
+        )
+
+
+class EndTurn(Exception):  # noqa: N818 - it is no failure: a tool has what the prompt was for
+    """Raised by a tool to end the turn: the prompt raises it again, after everything was received."""
+
+    def __init__(self, payload: Any = None) -> None:
+        super().__init__(payload)
+        self.payload = payload

@@ -24,6 +24,26 @@ class PermissionRequest(Struct, frozen=True):
 
     tool_call: ToolCall
     options: tuple[PermissionOption, ...]
+    cwd: str = ""
+
+
+class Decision(Struct, frozen=True):
+    """What became of a request: the option that was chosen, None if the question was cancelled."""
+
+    tool_call: ToolCall
+    option: PermissionOption | None
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the agent may do it."""
+        return self.option is not None and self.option.kind in ("allow_once", "allow_always")
+
+    @classmethod
+    def of(cls, request: PermissionRequest, outcome: RequestPermissionOutcome) -> Decision:
+        """The decision that an outcome tells."""
+        chosen = outcome.option_id if isinstance(outcome, SelectedPermissionOutcome) else None
+        option = next((option for option in request.options if option.option_id == chosen), None)
+        return cls(request.tool_call, option)
 
 
 Verdict: TypeAlias = bool | str | None

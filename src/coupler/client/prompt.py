@@ -6,46 +6,58 @@ import asyncio
 import contextlib
 from collections.abc import Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 
 from coupler.client.errors import AgentError
 from coupler.client.lane import Lane
-from coupler.client.reply import Reply, ReplyInProgress
+from coupler.client.reply import Reply, ReplyInProgress, joined_rounds
+from coupler.client.terms import Terms
 from coupler.events import Event, Stop
 from coupler.schema import unstable
 from coupler.schema.decoding import DecodingError, decode
-from coupler.schema.v1 import ContentBlock
+from coupler.schema.v1 import ContentBlock, TextContent
 from coupler.wire.errors import RpcError
 from coupler.wire.peer import Answer
 
 if TYPE_CHECKING:
+    from coupler.client.policy import Decision
     from coupler.client.session import RemoteSession
 
 CANCEL_PATIENCE = 10.0
 """Seconds that an agent has to answer a prompt that was cancelled."""
+
+Outcome: TypeAlias = Reply | Exception
 
 
 class Prompt:
     """Sent when it is first awaited, iterated or entered. Leaving it early cancels the turn.
 
     The reply is gathered where messages are received, in their order; so it is complete when the answer is
-    there, whoever reads the events, and however slowly.
+    there, whoever reads the events, and however slowly. With goals, what the agent answers is judged, and
+    it may be sent back to work: a prompt then takes several rounds.
     """
 
-    def __init__(self, session: RemoteSession, blocks: tuple[ContentBlock, ...]) -> None:
+    def __init__(self, session: RemoteSession, blocks: tuple[ContentBlock, ...], terms: Terms) -> None:
         self._session = session
         self._blocks = blocks
+        self._terms = terms
         self._progress = ReplyInProgress()
+        self._earlier: Reply | None = None
         self._lane: Lane | None = None
         self._request = b""
         self._answered: asyncio.Future[Reply] | None = None
-        self._outcome: Reply | AgentError | None = None
+        self._outcome: Outcome | None = None
+        self._failure: Exception | None = None
+        self._stop = Stop("cancelled")
         self._is_entered = False
         self._is_iterated = False
         self._is_left = False
         self._patience: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._judging: asyncio.Task[None] | None = None
 
     def __await__(self) -> Generator[Any, None, Reply]:
         return self._complete().__await__()
@@ -100,19 +112,35 @@ class Prompt:
         self._progress.add(event)
         if self._lane is not None and not self._lane.put(event, size) and self._is_iterated:
             self._begin_cancel()
+        if self._terms.budget is not None:
+            self._watch_budget()
+
+    def decided(self, decision: Decision) -> None:
+        """Something that the agent asked for in this turn was decided."""
+        self._progress.decided(decision)
+
+    def end_with(self, failure: Exception) -> None:
+        """End the turn for this reason: the prompt raises it, after everything was received."""
+        if self._failure is None and self._outcome is None:
+            self._failure = failure
+            self._begin_cancel(self._terms.grace)
 
     def accept_answer(self, answer: Answer) -> None:
         """The agent has answered, after everything that it sent before."""
         if isinstance(answer, RpcError):
-            self._end(self._session.failure("prompt", "session/prompt", answer))
+            self._end_turn(self._session.failure("prompt", "session/prompt", answer))
             return
         try:
             response = decode(unstable.PromptResponse, answer, "client")
         except DecodingError as error:
-            self._end(AgentError("prompt", f"the agent's answer to session/prompt cannot be read: {error}"))
+            message = f"the agent's answer to session/prompt cannot be read: {error}"
+            self._end_turn(AgentError("prompt", message))
             return
-        stop = Stop(response.stop_reason, None if response.usage is UNSET else response.usage)
-        self._end(self._progress.finished(stop))
+        self._stop = Stop(response.stop_reason, None if response.usage is UNSET else response.usage)
+        if self._session.linger and not self.is_cancelled:
+            self._judging = self._session.start(self._linger())
+        else:
+            self._end_turn(self._progress.finished(self._stop))
 
     async def _complete(self) -> Reply:
         try:
@@ -130,42 +158,130 @@ class Prompt:
         if self._answered is None:  # else another task has sent it meanwhile
             self._answered = asyncio.get_running_loop().create_future()
             try:
-                self._request = self._session.send_prompt(self, self._blocks)
+                self._session.take_prompt(self)
+                self._send_round(self._terms.opening(self._blocks))
             except BaseException:
                 self._answered = None
+                self._session.prompt_ended(self)
                 raise
+            self._set_deadline()
         return self._answered
 
-    def _begin_cancel(self) -> None:
+    def _send_round(self, blocks: tuple[ContentBlock, ...]) -> None:
+        if self._terms.budget is not None:
+            self._terms.budget.begin_turn()
+        self._progress = ReplyInProgress(_characters(blocks), self._session.usage)
+        self._request = self._session.send_prompt(self, blocks)
+
+    def _set_deadline(self) -> None:
+        seconds = self._terms.seconds_left()
+        if seconds is not None:
+            self._deadline = asyncio.get_running_loop().call_later(seconds, self._expire, seconds)
+
+    def _expire(self, seconds: float) -> None:
+        self.end_with(AgentError("deadline", f"the agent was not done within {seconds:g} s"))
+
+    def _watch_budget(self) -> None:
+        budget = self._terms.budget
+        assert budget is not None
+        cost = self._progress.usage.cost if budget.cost is not None else None
+        if (excess := budget.excess(self._progress.rough_tokens, cost or 0.0)) is not None:
+            self.end_with(AgentError("budget", excess))
+
+    def _begin_cancel(self, grace: float | None = None) -> None:
+        patience = CANCEL_PATIENCE if grace is None else grace
         if self._answered is None or self._answered.done() or self._patience is not None:
             return
-        self._patience = self._answered.get_loop().call_later(CANCEL_PATIENCE, self._give_up)
-        self._session.send_cancel()
+        self._patience = self._answered.get_loop().call_later(patience, self._give_up, patience)
+        if self._judging is not None and not self._judging.done():
+            self._judging.cancel()
+        else:
+            self._session.send_cancel()
 
-    def _give_up(self) -> None:
-        self._session.give_up(self._request)
-        self._end(AgentError("prompt", f"the agent did not end the turn within {CANCEL_PATIENCE:g} s"))
+    def _give_up(self, patience: float) -> None:
+        """The agent ignores that its turn was cancelled; nobody can use it any more."""
+        self._session.give_up(self._request, kill=self._failure is not None)
+        self._end_turn(AgentError("prompt", f"the agent did not end the turn within {patience:g} s"))
 
-    def _end(self, outcome: Reply | AgentError) -> None:
+    async def _linger(self) -> None:
+        """Wait until an agent that sends content late has been silent for a while."""
+        try:
+            await self._session.silence()
+        finally:
+            self._judging = None
+            self._end_turn(self._progress.finished(self._stop))
+
+    def _end_turn(self, outcome: Outcome) -> None:
         if self._answered is None or self._outcome is not None:
             return
-        self._outcome = outcome
+        if isinstance(outcome, Reply):
+            if self._terms.budget is not None:
+                self._terms.budget.charge(outcome.usage)
+            if self._earlier is not None:
+                outcome = joined_rounds(self._earlier, outcome)
+        self._session.turn_ended(outcome)
+        if isinstance(outcome, Reply) and self._terms.goals and not self.is_cancelled:
+            self._judging = self._session.start(self._judge(outcome))
+        else:
+            self._end(outcome)
+
+    async def _judge(self, reply: Reply) -> None:
+        """Look at what the agent made, and send it back to work or be content."""
+        try:
+            verdict = await self._terms.judge(reply)
+            if isinstance(verdict, Reply):
+                self._end(verdict)
+                return
+            self._earlier, self._judging = reply, None
+            self._send_round((TextContent(verdict),))
+        except asyncio.CancelledError:
+            self._end(msgspec.structs.replace(reply, stop_reason="cancelled"))
+        except AgentError as error:
+            error.reply = error.reply or reply
+            self._end(error)
+        except Exception as error:
+            self._end(error)
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._answered is None or self._outcome is not None:
+            return
+        self._outcome = outcome = self._final(outcome)
         self._session.prompt_ended(self)
-        if self._patience is not None:
-            self._patience.cancel()
+        for timer in (self._patience, self._deadline):
+            if timer is not None:
+                timer.cancel()
         if isinstance(outcome, Reply):
             self._answered.set_result(outcome)
         else:
             self._answered.set_exception(outcome)
             self._answered.exception()  # somebody who only iterates gets it from the lane
         if self._lane is not None:
-            _end_lane(self._lane, outcome)
+            _end_lane(self._lane, outcome, self._stop)
+
+    def _final(self, outcome: Outcome) -> Outcome:
+        """The outcome that whoever waits gets: the reason for which the turn was ended goes first."""
+        reply = outcome if isinstance(outcome, Reply) else self._partial(outcome)
+        if self._failure is not None:
+            outcome = self._failure
+        elif isinstance(outcome, Reply) and self._session.is_failure(outcome):
+            message = "the agent ended its turn without an answer; its stderr may tell why"
+            outcome = AgentError("prompt", message)
+        if isinstance(outcome, AgentError) and outcome.reply is None:
+            outcome.reply = reply
+        return outcome
+
+    def _partial(self, error: Exception) -> Reply | None:
+        """What had come, if anything did."""
+        if isinstance(error, AgentError) and error.reply is not None:
+            return error.reply
+        partial = self._progress.finished(Stop("cancelled" if self.is_cancelled else "failed"))
+        return partial if self._earlier is None else joined_rounds(self._earlier, partial)
 
     def _open_lane(self) -> Lane:
         if self._lane is None:
             self._lane = Lane()
             if self._outcome is not None:  # what came was not kept, for nobody asked; how it ended is known
-                _end_lane(self._lane, self._outcome)
+                _end_lane(self._lane, self._outcome, self._stop)
         return self._lane
 
 
@@ -204,9 +320,13 @@ class Events:
             self._prompt.leave()
 
 
-def _end_lane(lane: Lane, outcome: Reply | AgentError) -> None:
-    if isinstance(outcome, AgentError):
-        lane.end(outcome)
-    else:
-        lane.put(Stop(outcome.stop_reason, outcome.tokens), 0)
+def _end_lane(lane: Lane, outcome: Outcome, stop: Stop) -> None:
+    if isinstance(outcome, Reply):
+        lane.put(Stop(outcome.stop_reason, stop.usage), 0)
         lane.end()
+    else:
+        lane.end(outcome)
+
+
+def _characters(blocks: tuple[ContentBlock, ...]) -> int:
+    return sum(len(block.text) for block in blocks if isinstance(block, TextContent))

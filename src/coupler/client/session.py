@@ -3,162 +3,351 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
+from coupler.client.budget import Budget
 from coupler.client.errors import AgentError, Kind
-from coupler.client.policy import PermissionRequest, Policy
-from coupler.client.prompt import Prompt
-from coupler.events import Commands, Event, Info, Mode, Plan, Text, Thought, ToolCall, Usage
-from coupler.events.v1 import from_update, patch_of
+from coupler.client.observation import (
+    Observers,
+    OnEvent,
+    PermissionDecided,
+    PromptSent,
+    Received,
+    ToolFinished,
+    TurnFinished,
+)
+from coupler.client.policy import Decision, PermissionRequest, Policy
+from coupler.client.prompt import Outcome, Prompt
+from coupler.client.questions import Questions
+from coupler.client.record import Record
+from coupler.client.reply import Reply
+from coupler.client.settings import Settings
+from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Goal, Terms, Until
+from coupler.events import (
+    Commands,
+    Content,
+    Event,
+    Info,
+    Mode,
+    Options,
+    Plan,
+    Text,
+    Thought,
+    ToolCall,
+    Usage,
+)
+from coupler.events.v1 import from_update
 from coupler.schema.v1 import (
     AvailableCommand,
-    CancelledPermissionOutcome,
     CancelNotification,
+    CloseSessionRequest,
+    CloseSessionResponse,
     ContentBlock,
     PlanEntry,
     PromptRequest,
-    RequestPermissionRequest,
-    RequestPermissionResponse,
+    RequestPermissionOutcome,
     SessionUpdate,
+    SetSessionConfigBooleanRequest,
+    SetSessionConfigOptionResponse,
+    SetSessionConfigSelectRequest,
+    SetSessionModeRequest,
+    SetSessionModeResponse,
     TextContent,
 )
-from coupler.wire.errors import CANCELLED, INTERNAL_ERROR, RpcError
-from coupler.wire.request import Request
+from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
-    from coupler.client.remote import RemoteAgent
+    from coupler.client.connection import Connection
+    from coupler.client.quirks import Quirks
 
-WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
+_OF_A_TURN = (Text, Thought, Content, ToolCall, Plan)
+"""Events that belong to a turn; the others tell the session's state at any time."""
 
 
 class RemoteSession:
     """One conversation. Everything an agent reports is folded in here, prompt or no prompt."""
 
-    def __init__(self, agent: RemoteAgent, id: str, cwd: str, policy: Policy) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        id: str,
+        cwd: str,
+        policy: Policy,
+        *,
+        roots: Sequence[str] = (),
+        quirks: Quirks,
+        observers: Observers,
+    ) -> None:
         self.id = id
         self.cwd = cwd
+        self.roots: tuple[str, ...] = (cwd, *roots)
+        self.policy = policy
         self.title: str | None = None
-        self.mode: str | None = None
+        self.settings = Settings()
         self.plan: tuple[PlanEntry, ...] = ()
         self.usage: Usage | None = None
         self.commands: tuple[AvailableCommand, ...] = ()
         self.tool_calls: dict[str, ToolCall] = {}
-        self._agent = agent
-        self._policy = policy
+        self.questions = Questions(connection.peer.start)
+        self._connection = connection
+        self._quirks = quirks
+        self._observers = observers
+        self._record = Record(id)
         self._prompt: Prompt | None = None
-        self._questions: dict[Request, asyncio.Task[None] | None] = {}
+        self._was_prompted = False
+        self._message_ids: set[str] = set()
+        self._past_message_ids: set[str] = set()
+        self._finished_calls: set[str] = set()
+        self._heard: asyncio.Event = asyncio.Event()
+        self._at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
-    def prompt(self, content: str | Sequence[str | ContentBlock]) -> Prompt:
-        """A prompt, to be awaited (the reply), iterated (the events) or entered (leaving it cancels)."""
+    @property
+    def mode(self) -> str | None:
+        """The mode that the session is in."""
+        return self.settings.mode
+
+    @property
+    def model(self) -> str | None:
+        """The model in use, if the agent tells."""
+        return self.settings.model
+
+    @property
+    def record(self) -> tuple[Received, ...]:
+        """All that the agent has reported since the session was opened, also what came late."""
+        return self._record.entries()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent that held this session is gone."""
+        return self._connection.is_over
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether a turn runs that was cancelled: what it asks for has been decided."""
+        return self._prompt is not None and self._prompt.is_cancelled
+
+    @property
+    def linger(self) -> float:
+        """Seconds of silence that end a turn after its answer."""
+        return self._quirks.linger
+
+    def prompt(
+        self,
+        content: str | Sequence[str | ContentBlock],
+        *,
+        until: Check | None = None,
+        rounds: int = MOST_ROUNDS,
+        budget: Budget | None = None,
+        timeout: float | None = None,
+        grace: float = GRACE,
+    ) -> Prompt:
+        """A prompt, to be awaited (the reply), iterated (the events) or entered (leaving it cancels).
+
+        `until` looks at each reply and may send the agent back to work, for as many `rounds` as are allowed.
+        After `timeout` seconds, or when the `budget` is spent, the turn is cancelled; an agent that has not
+        ended it after `grace` more seconds is ended itself. The error then has what came.
+        """
         pieces = [content] if isinstance(content, str) else content
-        blocks = (TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
-        return Prompt(self, tuple(blocks))
+        blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
+        goals: list[Goal] = []
+        if until is not None:
+            goals.append(Until(until))
+        return Prompt(self, blocks, Terms(tuple(goals), rounds, budget, timeout, grace))
 
     async def cancel(self) -> None:
         """Cancel the running turn, if there is one, and wait until it has ended."""
         if self._prompt is not None:
             await self._prompt.cancel()
 
+    async def set_mode(self, mode: str) -> None:
+        """Change the mode. One that is not offered is an error that lists those that are."""
+        mode = self.settings.chosen_mode(mode)
+        if not self.settings.modes and (option := self.settings.mode_option) is not None:
+            await self.set_option(option.id, mode)
+            return
+        await self._set("session/set_mode", SetSessionModeRequest(self.id, mode), SetSessionModeResponse)
+        self.settings.mode = mode
+
+    async def set_model(self, model: str) -> None:
+        """Change the model. One that is not offered is an error that lists those that are."""
+        model = self.settings.chosen_model(model, self._quirks)
+        if (option := self.settings.model_option) is not None:
+            await self.set_option(option.id, model)
+            return
+        # Agents of before models were options.
+        await self._set("session/set_model", {"sessionId": self.id, "modelId": model}, dict)
+        self.settings.model_was_set(model)
+
+    async def set_option(self, id: str, value: str | bool) -> None:
+        """Change an option. A value that is not offered is an error that lists those that are."""
+        chosen = self.settings.chosen_value(id, value)
+        request = (
+            SetSessionConfigBooleanRequest(self.id, id, chosen)
+            if isinstance(chosen, bool)
+            else SetSessionConfigSelectRequest(self.id, id, chosen)
+        )
+        answer = await self._set("session/set_config_option", request, SetSessionConfigOptionResponse)
+        self.settings.options = tuple(answer.config_options)
+
+    async def close(self) -> None:
+        """End the session, where the agent can; what was opened for it here is ended in any case."""
+        await self.cancel()
+        await self.end_belongings()
+        try:
+            if not self.is_over and self._connection.offers("sessionCapabilities.close"):
+                await self._set("session/close", CloseSessionRequest(self.id), CloseSessionResponse)
+        finally:
+            self._connection.sessions.pop(self.id, None)
+
+    def on_event(self, observer: OnEvent) -> Callable[[], None]:
+        """Let a function see everything from now on; call what is returned to end that."""
+        self._observers.add(observer)
+        return lambda: self._observers.remove(observer)
+
+    def at_end(self, clean_up: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What to do when the session is closed or its agent ends."""
+        self._at_end.append(clean_up)
+
+    # What follows is for the parts of this layer that make up a session.
+
     async def cancelled_turn_ended(self) -> None:
         """Wait for the end of a turn that was cancelled or left; one that goes on is not waited for."""
         while self._prompt is not None and self._prompt.is_cancelled:
             await self._prompt.cancel()
 
-    def send_prompt(self, prompt: Prompt, blocks: tuple[ContentBlock, ...]) -> bytes:
-        """Send it, and return its id; from now on this session's events are its own."""
+    def take_prompt(self, prompt: Prompt) -> None:
+        """From now on this session's events are the prompt's."""
         if self._prompt is not None:
             raise AgentError("busy", "this session has a running prompt: await or cancel it first")
-        self._agent.refuse_unaccepted(blocks)
         self._prompt = prompt
-        try:
-            return self._agent.peer.ask(
-                "session/prompt", PromptRequest(self.id, blocks), prompt.accept_answer
-            )
-        except BaseException:
-            self._prompt = None
-            raise
+
+    def send_prompt(self, prompt: Prompt, blocks: tuple[ContentBlock, ...]) -> bytes:
+        """Send a round of the prompt, and return the request's id."""
+        self._connection.refuse_unaccepted(blocks)
+        self._was_prompted = True
+        self._past_message_ids |= self._message_ids
+        self._message_ids.clear()
+        self._observers.notice(PromptSent(self.id, blocks))
+        return self._connection.peer.ask(
+            "session/prompt", PromptRequest(self.id, blocks), prompt.accept_answer
+        )
 
     def send_cancel(self) -> None:
         """Tell the agent to stop, and withdraw the dialogs that are open."""
-        self._agent.peer.notify("session/cancel", CancelNotification(self.id))
-        self.withdraw_questions()
+        self._connection.peer.notify("session/cancel", CancelNotification(self.id))
+        self.questions.withdraw()
 
-    def give_up(self, request: bytes) -> None:
-        """Nobody waits any longer for the answer to a prompt."""
-        self._agent.peer.give_up(request)
-
-    def withdraw_questions(self) -> None:
-        """Nobody has to decide any more what the agent asked."""
-        for request in [*self._questions]:
-            self._withdraw(request, WITHDRAWN)
+    def give_up(self, request: bytes, *, kill: bool) -> None:
+        """Nobody waits any longer for the answer to a prompt; the agent is ended if nobody else needs it."""
+        self._connection.peer.give_up(request)
+        others = (session for session in self._connection.sessions.values() if session is not self)
+        if kill and not any(session._prompt for session in others):
+            self._connection.kill_soon()
 
     def prompt_ended(self, prompt: Prompt) -> None:
         """The session can take the next prompt."""
         if self._prompt is prompt:
             self._prompt = None
 
+    def turn_ended(self, outcome: Outcome) -> None:
+        """A round of the prompt is over."""
+        if isinstance(outcome, Reply):
+            self._observers.notice(TurnFinished(self.id, outcome))
+        else:
+            reply = outcome.reply if isinstance(outcome, AgentError) else None
+            self._observers.notice(TurnFinished(self.id, reply, outcome))
+
+    def may_refuse_mode(self, mode: str) -> bool:
+        """Whether this agent may refuse a mode without that being an error."""
+        return self._quirks.may_refuse_mode(mode)
+
+    def is_failure(self, reply: Reply) -> bool:
+        """Whether the agent hides a failure behind this reply."""
+        return self._quirks.is_failure(reply)
+
+    async def silence(self) -> None:
+        """Wait until nothing has come for as long as this agent's content may be late."""
+        while True:
+            self._heard.clear()
+            try:
+                async with asyncio.timeout(self.linger):
+                    await self._heard.wait()
+            except TimeoutError:
+                return
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something that ends with the connection."""
+        return self._connection.peer.start(work)
+
     def update_received(self, update: SessionUpdate, size: int) -> None:
         """Fold an update into the state and hand it to the running prompt."""
         event = from_update(update, self.tool_calls)
+        late = self._is_late(event)
         self._fold(event)
-        if self._prompt is not None:
+        self._record.add(event, late)
+        self._heard.set()
+        if self._prompt is not None and not late:
             self._prompt.accept(event, size)
+        if self._observers:
+            self._observers.notice(Received(self.id, event, late))
+            self._notice_finished(event)
 
-    def permission_requested(self, request: Request, params: RequestPermissionRequest) -> None:
-        """Let the policy answer; a cancel answers first."""
-        if self._prompt is not None and self._prompt.is_cancelled:
-            request.answer(WITHDRAWN)
-            return
-        call = self.tool_calls.get(params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id))
-        question = PermissionRequest(call.updated(patch_of(params.tool_call)), tuple(params.options))
-        self._questions[request] = None
-        deciding = self._agent.peer.start(self._decide(request, question))
-        if request in self._questions:  # else an eager task has answered already
-            self._questions[request] = deciding
-        cancelled = RpcError.because(CANCELLED, "the request was cancelled")
-        request.when_cancelled(lambda: self._withdraw(request, cancelled))
+    def permission_answered(self, question: PermissionRequest, outcome: RequestPermissionOutcome) -> None:
+        """Something that the agent asked for was decided."""
+        decision = Decision.of(question, outcome)
+        if self._prompt is not None:
+            self._prompt.decided(decision)
+        self._observers.notice(PermissionDecided(self.id, decision))
+
+    def end_turn(self, reason: Exception) -> None:
+        """End the running turn: its prompt raises the reason, after everything was received."""
+        if self._prompt is not None:
+            self._prompt.end_with(reason)
 
     def failure(self, kind: Kind, what: str, error: RpcError) -> AgentError:
         """An error of the connection or of the agent, in this layer's words."""
-        return self._agent.failure(kind, what, error)
+        return self._connection.failure(kind, what, error)
 
     async def with_last_words(self, error: AgentError) -> AgentError:
         """The error with what the agent's process left, if it died."""
-        return await self._agent.with_last_words(error)
+        return await self._connection.with_last_words(error)
 
-    async def _decide(self, request: Request, question: PermissionRequest) -> None:
-        try:
-            outcome = await self._policy.answer(question)
-        except asyncio.CancelledError:
-            self._answer(request, WITHDRAWN)
-            raise
-        except Exception as error:
-            # Whoever cannot decide has not allowed anything.
-            message = f"the permission policy failed: {type(error).__name__}: {error}"
-            self._answer(request, RpcError.because(INTERNAL_ERROR, message))
-            context = {"message": "the permission policy failed", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(context)
-        else:
-            self._answer(request, RequestPermissionResponse(outcome))
+    def disconnected(self) -> None:
+        """The agent is gone."""
+        self.questions.withdraw()
 
-    def _withdraw(self, request: Request, answer: RequestPermissionResponse | RpcError) -> None:
-        deciding = self._questions.get(request)
-        self._answer(request, answer)
-        if deciding is not None:
-            deciding.cancel()
+    async def end_belongings(self) -> None:
+        """End what was opened for this session on our side."""
+        self.questions.withdraw()
+        while self._at_end:
+            await self._at_end.pop()()
 
-    def _answer(self, request: Request, answer: RequestPermissionResponse | RpcError) -> None:
-        """Answer a question that is still open; a policy may decide after it was withdrawn."""
-        if request not in self._questions:
+    async def _set(self, method: str, params: Any, type: type[Any]) -> Any:
+        return await self._connection.ask("session", method, params, type)
+
+    def _is_late(self, event: Event) -> bool:
+        """Whether the event belongs to a turn that is over."""
+        if not isinstance(event, _OF_A_TURN) or not self._was_prompted:
+            return False
+        if self._prompt is None:
+            return True
+        # A call that goes on in a later turn is told there; text of an earlier message is no part of it.
+        if isinstance(event, Text | Thought) and event.message_id is not None:
+            self._message_ids.add(event.message_id)
+            return event.message_id in self._past_message_ids
+        return False
+
+    def _notice_finished(self, event: Event) -> None:
+        if not isinstance(event, ToolCall):
             return
-        del self._questions[request]
-        if isinstance(answer, RpcError):
-            request.fail(answer)
-        else:
-            request.answer(answer)
+        if event.is_open:
+            self._finished_calls.discard(event.id)
+        elif event.id not in self._finished_calls:
+            self._finished_calls.add(event.id)
+            self._observers.notice(ToolFinished(self.id, event))
 
     def _fold(self, event: Event) -> None:
         match event:
@@ -173,6 +362,8 @@ class RemoteSession:
             case Commands():
                 self.commands = event.commands
             case Mode():
-                self.mode = event.id
+                self.settings.mode = event.id
+            case Options():
+                self.settings.options = event.options
             case Info() if event.title is not UNSET:
                 self.title = event.title

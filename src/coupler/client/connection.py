@@ -1,0 +1,314 @@
+"""One run of an agent: started, introduced, listened to, and ended.
+
+It routes: updates and requests go to their session, answers to whoever asked. What an agent says of a
+session before the answer that opens it waits here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import UNSET, Raw, json
+
+from coupler.__about__ import __version__
+from coupler.client.errors import AgentError, Kind
+from coupler.client.link import LastWords, Link
+from coupler.client.provisional import Provisional
+from coupler.client.service import Service
+from coupler.schema.decoding import DecodingError, decode
+from coupler.schema.methods import PROTOCOL_VERSION, offers
+from coupler.schema.unstable import AgentCapabilities, InitializeResponse
+from coupler.schema.v1 import (
+    AudioContent,
+    ClientCapabilities,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    InitializeRequest,
+    SessionNotification,
+)
+from coupler.wire.errors import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from coupler.wire.peer import Answer, Peer
+from coupler.wire.request import Request
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+
+log = logging.getLogger("coupler.client")
+
+FRAME_LIMIT = 64 * 1024 * 1024
+"""Bytes of the longest line that an agent may send: images and whole files come in one."""
+
+LAST_WORDS_PATIENCE = 1.0
+"""Seconds to wait for the exit code of an agent that closed its output."""
+
+STDOUT_PATIENCE = 0.5
+"""Seconds in which the output of a dead process must end; somebody else may hold it open."""
+
+NOT_THE_AGENTS = frozenset({"busy", "closed", "budget"})
+"""Kinds of errors that the agent's process has nothing to say about."""
+
+T = TypeVar("T")
+Outcome = TypeVar("Outcome")
+
+
+class Connection:
+    """An agent on the other side of a link."""
+
+    def __init__(
+        self,
+        link: Link,
+        services: Mapping[str, Service],
+        *,
+        startup_timeout: float,
+        frame_limit: int = FRAME_LIMIT,
+    ) -> None:
+        self.sessions: dict[str, RemoteSession] = {}
+        self._services = services
+        self.capabilities = AgentCapabilities()
+        self._link = link
+        self._startup_timeout = startup_timeout
+        self._startup_spent = 0.0
+        self._frame_limit = frame_limit
+        self._opening = 0
+        self._provisional = Provisional()
+        self._ended = asyncio.Event()
+        self._is_closed = False
+        self._killing: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the agent is gone, by itself or because we ended it."""
+        return self._is_closed or self._ended.is_set()
+
+    async def start(self, capabilities: ClientCapabilities) -> InitializeResponse:
+        """Start the agent and introduce ourselves; an agent that fails at this is ended."""
+        started = time.monotonic()
+        self.peer = Peer(self._link.open(), self, frame_limit=self._frame_limit, answers_garbage=False)
+        try:
+            self.peer.open()
+            self.peer.start(self._watch_for_death())
+            response = await self._initialize(capabilities, started)
+        except BaseException:
+            await self.close()
+            raise
+        self._startup_spent = time.monotonic() - started
+        self.capabilities = response.agent_capabilities
+        return response
+
+    def offers(self, gate: str | None) -> bool:
+        """Whether the agent has advertised a capability, such as `sessionCapabilities.list`."""
+        return offers(self.capabilities, gate)
+
+    def refuse_unaccepted(self, blocks: Sequence[ContentBlock]) -> None:
+        """Raise for a block of a prompt that the agent has not said to take."""
+        takes = self.capabilities.prompt_capabilities
+        for block in blocks:
+            match block:
+                case ImageContent() if not takes.image:
+                    kind = "images"
+                case AudioContent() if not takes.audio:
+                    kind = "audio"
+                case EmbeddedResource() if not takes.embedded_context:
+                    kind = "embedded resources"
+                case _:
+                    continue
+            raise AgentError("prompt", f"the agent does not take {kind} in prompts")
+
+    async def close(self, grace: float = 5.0) -> None:
+        """End the agent and everything that it started."""
+        self._is_closed = True
+        try:
+            await self.peer.close()
+        finally:
+            if self._killing is not None:
+                await self._killing
+            await self._link.close(grace)
+
+    def kill_soon(self) -> None:
+        """End an agent that does not listen any more, without waiting for its end."""
+        self._killing = asyncio.get_running_loop().create_task(self._link.close(grace=0.0))
+
+    async def open_session(
+        self, method: str, params: Any, type: type[T], adopt: Callable[[T, Raw], Outcome]
+    ) -> Outcome:
+        """Ask for a session; `adopt` runs at receipt, so that updates right behind the answer find it."""
+        started = time.monotonic() - self._startup_spent
+        self._startup_spent = 0.0
+        self._opening += 1
+        try:
+            return await self._answered("session", method, params, type, adopt, started)
+        finally:
+            self._opening -= 1
+            if not self._opening:
+                self._provisional.clear()
+
+    async def ask(self, kind: Kind, method: str, params: Any, type: type[T], *, is_hurried: bool = True) -> T:
+        """Send a request and wait for its answer; without hurry for as long as it takes."""
+        started = time.monotonic() if is_hurried else None
+        return await self._answered(kind, method, params, type, _first, started)
+
+    async def _answered(
+        self,
+        kind: Kind,
+        method: str,
+        params: Any,
+        type: type[T],
+        adopt: Callable[[T, Raw], Outcome],
+        started: float | None,
+    ) -> Outcome:
+        answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def deliver(answer: Answer) -> None:
+            try:
+                outcome = adopt(*self._result(kind, method, type, answer))
+            except AgentError as error:
+                _fail(answered, error)
+            else:
+                if not answered.done():
+                    answered.set_result(outcome)
+
+        request = self.peer.ask(method, params, deliver)
+        try:
+            return await self._in_time(kind, method, answered, started)
+        except BaseException:
+            self.peer.give_up(request)
+            raise
+
+    def adopt(self, session: RemoteSession) -> None:
+        """From now on what concerns the session goes to it; what came before is handed over."""
+        if session.id in self.sessions:
+            message = f"the agent gave a new session the id of an open one: {session.id!r}"
+            raise AgentError("session", message)
+        self.sessions[session.id] = session
+        for notification, size in self._provisional.take(session.id):
+            session.update_received(notification.update, size)
+
+    def request_received(self, request: Request) -> None:
+        service = self._services.get(request.method)
+        if service is None:
+            message = f"this client has no method {request.method!r}"
+            raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
+        try:
+            params = decode(service.params, request.params, "client")
+        except DecodingError as error:
+            raise RpcError.because(INVALID_PARAMS, f"{request.method}: {error}", path=error.path) from None
+        service.requested(request, params, self._session_of(params))
+
+    def notification_received(self, method: str, params: Raw) -> None:
+        if method != "session/update":
+            log.debug("the notification %s was ignored", method)
+            return
+        try:
+            notification = decode(SessionNotification, params, "client")
+        except DecodingError as error:
+            log.warning("an update was dropped: %s", error)
+            return
+        size = len(memoryview(params))
+        session = self.sessions.get(notification.session_id)
+        if session is not None:
+            session.update_received(notification.update, size)
+        elif self._opening:
+            self._provisional.keep(notification, size)
+        else:
+            log.debug("an update of the unknown session %r was ignored", notification.session_id[:100])
+
+    def disconnected(self, error: RpcError) -> None:
+        self._ended.set()
+        for session in self.sessions.values():
+            session.disconnected()
+
+    def failure(self, kind: Kind, what: str, error: RpcError) -> AgentError:
+        """An error answer, or the lack of one, in this layer's words."""
+        if error is self.peer.closed_because:
+            if self._is_closed:
+                return AgentError("closed", f"the connection was closed before the agent answered {what}")
+            return AgentError("died", f"the agent ended before it answered {what}")
+        message = f"the agent refused {what}: {error.message} ({error.code}){_details(error.data)}"
+        return AgentError(kind, message, code=error.code, data=error.data)
+
+    async def with_last_words(self, error: AgentError) -> AgentError:
+        """A copy of the error, for one who waits, with what the agent's process left."""
+        message = error.message
+        if error.kind == "died":
+            try:
+                async with asyncio.timeout(LAST_WORDS_PATIENCE):
+                    await self._link.wait()
+            except TimeoutError:
+                message = f"{message}: its output is closed, its process still runs"
+        words = LastWords() if error.kind in NOT_THE_AGENTS else self._link.last_words()
+        return error.explained(message, words.exit_code, words.stderr)
+
+    async def _initialize(self, capabilities: ClientCapabilities, started: float) -> InitializeResponse:
+        info = Implementation("coupler", __version__, title="Coupler")
+        request = InitializeRequest(PROTOCOL_VERSION, capabilities, info)
+        response = await self._answered(
+            "initialize", "initialize", request, InitializeResponse, _first, started
+        )
+        if response.protocol_version != PROTOCOL_VERSION:
+            spoken = response.protocol_version
+            message = f"the agent speaks version {spoken} of the protocol, Coupler speaks {PROTOCOL_VERSION}"
+            raise AgentError("initialize", message)
+        return response
+
+    async def _in_time(self, kind: Kind, what: str, future: asyncio.Future[T], started: float | None) -> T:
+        began = time.monotonic() if started is None else started
+        limit = None if started is None else max(began + self._startup_timeout - time.monotonic(), 0.0)
+        try:
+            async with asyncio.timeout(limit):
+                return await future
+        except TimeoutError:
+            elapsed = time.monotonic() - began
+            message = f"the agent did not answer {what} within {elapsed:.1f} s (startup_timeout)"
+            raise await self.with_last_words(AgentError(kind, message)) from None
+        except AgentError as error:
+            raise await self.with_last_words(error) from None
+
+    def _result(self, kind: Kind, what: str, type: type[T], answer: Answer) -> tuple[T, Raw]:
+        if isinstance(answer, RpcError):
+            raise self.failure(kind, what, answer)
+        try:
+            return decode(type, answer, "client"), answer
+        except DecodingError as error:
+            raise AgentError(kind, f"the agent's answer to {what} cannot be read: {error}") from None
+
+    def _session_of(self, params: Any) -> RemoteSession | None:
+        """The session that a request belongs to; None if it names none."""
+        named = getattr(params, "session_id", UNSET)
+        if named is UNSET:
+            return None
+        session = self.sessions.get(named)
+        if session is None:
+            message = f"sessionId: this client has no session {named!r}"
+            raise RpcError.because(INVALID_PARAMS, message, path="sessionId")
+        return session
+
+    async def _watch_for_death(self) -> None:
+        await self._link.wait()
+        try:
+            async with asyncio.timeout(STDOUT_PATIENCE):
+                await self._ended.wait()
+        except TimeoutError:
+            self.peer.input_ended(RpcError.because(CONNECTION_CLOSED, "the agent's process has ended"))
+
+
+def _first(response: T, answer: Raw) -> T:
+    return response
+
+
+def _fail(future: asyncio.Future[Any], error: AgentError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # whoever waits may be cancelled in the same moment, and never look
+
+
+def _details(data: Any) -> str:
+    """What an error says besides its message; agents exist that hide all of it there."""
+    if data is None or (isinstance(data, dict) and data.keys() <= {"reason"}):
+        return ""
+    return f": {data if isinstance(data, str) else json.encode(data).decode()}"[:500]

@@ -1,0 +1,106 @@
+"""How a session is opened: where, with which servers, under which policy, and set to what."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+import shutil
+import tempfile
+from collections.abc import Awaitable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
+
+from msgspec import UNSET, UnsetType
+
+from coupler.client.errors import AgentError
+from coupler.client.policy import Decide, Policy
+from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse
+
+if TYPE_CHECKING:
+    from coupler.client.connection import Connection
+    from coupler.client.session import RemoteSession
+
+log = logging.getLogger("coupler.client")
+
+TEMPORARY = "temporary"
+"""As a session's directory: one is made for it, and removed when it ends."""
+
+Directory: TypeAlias = str | PathLike[str]
+
+
+class SessionOptions(TypedDict, total=False):
+    """What `new`, `load`, `resume` and `fork` take."""
+
+    cwd: Directory
+    """Made absolute; by default that of the agent's process. "temporary" makes one and removes it."""
+    additional_directories: Sequence[Directory]
+    mcp_servers: Sequence[McpServer]
+    permissions: Policy | Decide
+    """Answers what the agent asks; by default it may read and nothing else."""
+    model: str
+    mode: str
+    options: Mapping[str, str | bool]
+    """Set, like model and mode, before the first prompt."""
+    strict: bool
+    """False: a model, mode or option that is not offered is a warning in the log, and no error."""
+
+
+class Opening:
+    """The options of one session, looked at before anything is sent."""
+
+    def __init__(self, given: SessionOptions, usual_cwd: Directory) -> None:
+        self.policy = Policy.of(given.get("permissions"))
+        self.mcp_servers = tuple(given.get("mcp_servers", ()))
+        self.roots = tuple(map(_absolute, given.get("additional_directories", ())))
+        self._model = given.get("model")
+        self._mode = given.get("mode")
+        self._options = given.get("options", {})
+        self._is_strict = given.get("strict", True)
+        directory = given.get("cwd", usual_cwd)
+        self.is_temporary = directory == TEMPORARY
+        self.cwd = tempfile.mkdtemp(prefix="coupler-") if self.is_temporary else _absolute(directory)
+
+    @property
+    def additional_directories(self) -> Sequence[str] | UnsetType:
+        """As the protocol has it."""
+        return self.roots or UNSET
+
+    def check(self, connection: Connection) -> None:
+        """Raise for what the agent has not said to take."""
+        if self.roots and not connection.offers("sessionCapabilities.additionalDirectories"):
+            raise AgentError("session", "the agent does not take additional directories")
+        takes = connection.capabilities.mcp_capabilities
+        for server in self.mcp_servers:
+            if isinstance(server, McpServerHttp) and not takes.http:
+                raise AgentError("session", f"the agent takes no MCP servers over http: {server.name!r}")
+            if isinstance(server, McpServerSse) and not takes.sse:
+                raise AgentError("session", f"the agent takes no MCP servers over sse: {server.name!r}")
+
+    async def furnish(self, session: RemoteSession) -> None:
+        """Set a session that was just opened to what was wanted."""
+        if self.is_temporary:
+            session.at_end(self.clear)
+        if self._model is not None:
+            await self._wish(session.set_model(self._model))
+        if self._mode is not None:
+            await self._wish(session.set_mode(self._mode), is_optional=session.may_refuse_mode(self._mode))
+        for option, value in self._options.items():
+            await self._wish(session.set_option(option, value))
+
+    async def clear(self) -> None:
+        """Remove the directory that was made."""
+        if self.is_temporary:
+            await asyncio.to_thread(shutil.rmtree, self.cwd, ignore_errors=True)
+
+    async def _wish(self, setting: Awaitable[None], *, is_optional: bool = False) -> None:
+        try:
+            await setting
+        except AgentError as error:
+            if error.kind != "session" or (self._is_strict and not is_optional):
+                raise
+            log.warning("%s", error.message)
+
+
+def _absolute(directory: Directory) -> str:
+    return os.path.abspath(directory)  # noqa: PTH100 - the agent sees the path as written, links and all

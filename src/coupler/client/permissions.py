@@ -1,0 +1,49 @@
+"""`session/request_permission`: what an agent wants to do, decided by the session's policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coupler.client.policy import PermissionRequest
+from coupler.events import ToolCall
+from coupler.events.v1 import patch_of
+from coupler.schema.v1 import (
+    CancelledPermissionOutcome,
+    RequestPermissionRequest,
+    RequestPermissionResponse,
+)
+from coupler.wire.request import Request
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+
+WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
+
+
+class Permissions:
+    """The service that answers; a cancel answers first."""
+
+    params = RequestPermissionRequest
+
+    def requested(
+        self, request: Request, params: RequestPermissionRequest, session: RemoteSession | None
+    ) -> None:
+        assert session is not None  # the parameters name one
+        if session.is_cancelled:
+            request.answer(WITHDRAWN)
+            return
+        call = session.tool_calls.get(
+            params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
+        )
+        question = PermissionRequest(
+            call.updated(patch_of(params.tool_call)), tuple(params.options), session.cwd
+        )
+        session.questions.ask(
+            request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"
+        )
+
+
+async def _decided(session: RemoteSession, question: PermissionRequest) -> RequestPermissionResponse:
+    outcome = await session.policy.answer(question)
+    session.permission_answered(question, outcome)
+    return RequestPermissionResponse(outcome)
