@@ -122,7 +122,7 @@ class Connection:
 
     async def close(self, grace: float = 5.0) -> None:
         """End the agent and everything that it started."""
-        self._is_closed = True
+        self._is_closed = self._is_closed or not self._ended.is_set()
         try:
             await self.peer.close()
         finally:

@@ -98,6 +98,7 @@ class RemoteSession:
         self._record = Record(id)
         self._prompt: Prompt | None = None
         self._was_prompted = False
+        self._is_closed = False
         self._message_ids: set[str] = set()
         self._past_message_ids: set[str] = set()
         self._finished_calls: set[str] = set()
@@ -196,6 +197,7 @@ class RemoteSession:
         """End the session, where the agent can; what was opened for it here is ended in any case."""
         await self.cancel()
         await self.end_belongings()
+        self._is_closed = True
         try:
             if not self.is_over and self._connection.offers("sessionCapabilities.close"):
                 await self._set("session/close", CloseSessionRequest(self.id), CloseSessionResponse)
@@ -220,6 +222,8 @@ class RemoteSession:
 
     def take_prompt(self, prompt: Prompt) -> None:
         """From now on this session's events are the prompt's."""
+        if self._is_closed:
+            raise AgentError("closed", "this session was closed: open another one, or load it again")
         if self._prompt is not None:
             raise AgentError("busy", "this session has a running prompt: await or cancel it first")
         self._prompt = prompt

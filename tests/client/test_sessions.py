@@ -1,0 +1,222 @@
+"""Sessions as an agent offers them: loaded, resumed, forked, listed, deleted, closed, and after its death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from client.stage import Scripted, run, until
+from coupler import AgentError
+from coupler.client.observation import Observation, SessionOpened
+from coupler.events import Text
+
+Script = Callable[[str], Scripted]
+
+KEEPER = """
+    CAPABILITIES = {"loadSession": True, "sessionCapabilities": {
+        "resume": {}, "list": {}, "delete": {}, "close": {}, "fork": {}}}
+    while True:
+        frame = read()
+        method = frame.get("method")
+        if method == "initialize":
+            send(result(frame, {"protocolVersion": 1, "agentCapabilities": CAPABILITIES}))
+        elif method == "session/new":
+            send(result(frame, {"sessionId": "s1"}))
+        elif method == "session/load":
+            id = frame["params"]["sessionId"]
+            send(say("once ", id), say("more", id), result(frame, None))
+        elif method == "session/resume":
+            send(result(frame, {}))
+        elif method == "session/fork":
+            send(result(frame, {"sessionId": "fork of " + frame["params"]["sessionId"]}))
+        elif method == "session/list":
+            page = int(frame["params"].get("cursor") or 0)
+            sessions = [{"sessionId": f"old{page}", "cwd": "/"}]
+            send(result(frame, {"sessions": sessions, **({"nextCursor": str(page + 1)} if page < 2 else {})}))
+        elif method == "session/prompt":
+            send(say("heard", frame["params"]["sessionId"]), end(frame))
+        elif "id" in frame:
+            send(result(frame, {}))
+"""
+
+
+def test_a_loaded_session_has_its_history_as_its_record_and_goes_on(script: Script) -> None:
+    async def story() -> None:
+        seen: list[Observation] = []
+        async with script(KEEPER).connect(on_event=seen.append) as remote:
+            session = await remote.load("old")
+            assert [(entry.event, entry.late) for entry in session.record] == [(Text("once more"), False)]
+            assert (await session.prompt("go")).text == "heard"
+            assert SessionOpened("old", "load") in seen
+
+    run(story())
+
+
+def test_sessions_are_resumed_forked_listed_deleted_and_closed(script: Script) -> None:
+    agent = script(KEEPER)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            assert (await (await remote.resume("old")).prompt("go")).text == "heard"
+            fork = await remote.fork("old")
+            assert (fork.id, (await fork.prompt("go")).text) == ("fork of old", "heard")
+            assert [info.session_id for info in await remote.list()] == ["old0", "old1", "old2"]
+            await remote.delete("old")
+            await fork.close()
+            with pytest.raises(AgentError, match="closed"):
+                await fork.prompt("go")
+
+    run(story())
+    assert [frame["params"]["sessionId"] for frame in agent.received_of("session/delete")] == ["old"]
+    assert [frame["params"]["sessionId"] for frame in agent.received_of("session/close")] == ["fork of old"]
+
+
+@pytest.mark.parametrize("call", ["load", "resume", "fork", "delete"])
+def test_what_the_agent_does_not_offer_is_not_asked_for(script: Script, call: str) -> None:
+    agent = script("for prompt in prompts(): send(end(prompt))")
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            with pytest.raises(AgentError, match=f"the agent does not offer session/{call}") as caught:
+                await getattr(remote, call)("old")
+            assert caught.value.kind == "session"
+
+    run(story())
+    assert [frame["method"] for frame in agent.received] == ["initialize"]
+
+
+def test_a_load_that_fails_leaves_the_id_free(script: Script) -> None:
+    agent = script("""
+        send(result(read(), {"protocolVersion": 1, "agentCapabilities": {"loadSession": True}}))
+        send(error(read(), -32002, "Resource not found"))
+        send(result(read(), {}))
+        send(end(read()))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            with pytest.raises(AgentError, match="Resource not found") as caught:
+                await remote.load("old")
+            assert (caught.value.kind, caught.value.code) == ("session", -32002)
+            assert (await (await remote.load("old")).prompt("go")).is_complete
+
+    run(story())
+
+
+def test_a_list_without_an_end_is_refused(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coupler.client.remote.MOST_PAGES", 5)
+    agent = script("""
+        capabilities = {"sessionCapabilities": {"list": {}}}
+        send(result(read(), {"protocolVersion": 1, "agentCapabilities": capabilities}))
+        while True:
+            send(result(read(), {"sessions": [], "nextCursor": "again"}))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            with pytest.raises(AgentError, match="no end"):
+                await remote.list()
+
+    run(story())
+
+
+def test_an_agent_that_died_is_started_again_for_the_next_session(script: Script) -> None:
+    agent = script("""
+        for prompt in prompts():
+            if text_of(prompt) == "die":
+                os._exit(3)
+            send(say("alive"), end(prompt))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            first = await remote.new()
+            with pytest.raises(AgentError) as caught:
+                await first.prompt("die")
+            assert (caught.value.kind, caught.value.exit_code) == ("died", 3)
+            assert not remote.is_running and first.is_over
+            second = await remote.new()
+            assert remote.is_running
+            assert (await second.prompt("go")).text == "alive"
+            with pytest.raises(AgentError, match="exit code: 3"):
+                await first.prompt("go")
+
+    run(story())
+    assert len(agent.noted("pid")) == 2
+
+
+def test_an_agent_is_restarted_on_demand(script: Script) -> None:
+    agent = script("for prompt in prompts(): send(say(str(os.getpid())), end(prompt))")
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            one = (await (await remote.new()).prompt("go")).text
+            await remote.restart()
+            other = (await (await remote.new()).prompt("go")).text
+            assert one != other
+
+    run(story())
+
+
+def test_a_temporary_directory_lives_as_long_as_its_session(script: Script) -> None:
+    agent = script("for prompt in prompts(): send(end(prompt))")
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            closed, left = await remote.new(cwd="temporary"), await remote.new(cwd="temporary")
+            assert Path(closed.cwd).is_dir() and Path(left.cwd).is_dir()
+            await closed.close()
+            assert not Path(closed.cwd).exists() and Path(left.cwd).is_dir()
+        assert not Path(left.cwd).exists()
+
+    run(story())
+    opened = [frame["params"]["cwd"] for frame in agent.received_of("session/new")]
+    assert len(set(opened)) == 2
+
+
+def test_additional_directories_are_for_agents_that_take_them(script: Script) -> None:
+    async def story() -> None:
+        async with script("for prompt in prompts(): pass").connect() as remote:
+            with pytest.raises(AgentError, match="does not take additional directories"):
+                await remote.new(additional_directories=["/etc"])
+
+    run(story())
+
+
+def test_updates_after_the_answer_are_kept_and_told_as_late(script: Script) -> None:
+    agent = script("""
+        for prompt in prompts():
+            send(say("in time", messageId="1"), end(prompt), say(" too late", messageId="1"))
+            send(update("session_info_update", title="T"))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new()
+            seen: list[Observation] = []
+            session.on_event(seen.append)
+            reply = await session.prompt("go")
+            assert reply.text == "in time"
+            await until(lambda: session.title == "T")
+            late = [entry.event for entry in session.record if entry.late]
+            assert late == [Text(" too late", "1")]
+            assert [getattr(one, "late", False) for one in seen].count(True) == 1
+
+    run(story())
+
+
+def test_text_of_an_earlier_message_is_no_part_of_the_next_reply(script: Script) -> None:
+    agent = script("""
+        for number, prompt in enumerate(prompts()):
+            send(say("late ", messageId="0"), say(f"answer {number}", messageId=str(number)), end(prompt))
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new()
+            assert (await session.prompt("one")).text == "late answer 0"
+            assert (await session.prompt("two")).text == "answer 1"
+
+    run(story())
