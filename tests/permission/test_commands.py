@@ -555,11 +555,104 @@ def test_words_without_a_shell_are_what_they_are(bench: Bench, words: tuple[str,
         ("execute(env)", "env", "allow"),
         ("execute(awk *)", "awk '{print $1}' x", "allow"),
         ("execute(awk *)", "awk 'BEGIN{system(\"rm\")}'", "ask"),
+        # Programs that start others by an option, by a command of their own, or by what they read.
+        ("execute(git grep *)", "git grep -Orm x", "ask"),
+        ("execute(git grep *)", "git grep -n x", "allow"),
+        ("execute(git clone *)", "git clone -c core.sshCommand=rm x", "ask"),
+        ("execute(git clone *)", "git clone --config core.sshCommand=rm x", "ask"),
+        ("execute(git clone *)", "git clone -u rm x", "ask"),
+        ("execute(git *)", "git --no-pager rebase -x rm", "ask"),
+        ("execute(git *)", "git --no-pager config alias.x '!rm'", "ask"),
+        ("execute(git *)", "git --no-pager log", "allow"),
+        ("execute(git *)", "git merge-index rm -a", "ask"),
+        ("execute(git *)", "git remote-ext x 'rm x'", "ask"),
+        ("execute(docker *)", "docker --debug run x", "ask"),
+        ("execute(docker *)", "docker container run x", "ask"),
+        ("execute(docker *)", "docker compose exec x rm", "ask"),
+        ("execute(docker *)", "docker $X", "ask"),
+        ("execute(docker *)", "docker ps -a", "allow"),
+        ("execute(kubectl *)", "kubectl -n x exec y -- rm", "ask"),
+        ("execute(uv *)", "uv -q run rm", "ask"),
+        ("execute(cargo *)", "cargo +nightly run", "ask"),
+        ("execute(cargo test *)", "cargo test --manifest-path /tmp/x", "ask"),
+        ("execute(npm *)", "npm --silent exec rm", "ask"),
+        ("execute(npm *)", "npm exe rm", "ask"),
+        ("execute(npm *)", "npm set script-shell x", "ask"),
+        ("execute(npm test *)", "npm test --script-shell=x", "ask"),
+        ("execute(npm test *)", "npm test -script-shell=x", "ask"),
+        ("execute(npm test *)", "npm test -C /tmp", "ask"),
+        ("execute(npm test *)", "npm test --silent", "allow"),
+        ("execute", "npx rm", "ask"),
+        ("execute(npx *)", "npx prettier x", "allow"),
+        ("execute", "poetry run rm", "ask"),
+        ("execute(rg *)", "rg --pre rm x", "ask"),
+        ("execute(rg *)", "rg --pretty x", "allow"),
+        ("execute(less *)", "less '+!rm x' y", "ask"),
+        ("execute(man *)", "man -P 'rm x' ls", "ask"),
+        ("execute(scp *)", "scp -oProxyCommand=rm x y:", "ask"),
+        ("execute(wget *)", "wget --use-askpass=rm x", "ask"),
+        ("execute(gcc *)", "gcc -wrapper rm x.c", "ask"),
+        ("execute(gcc *)", "gcc -O2 -c x.c", "allow"),
+        ("execute", "time BASH_ENV=x bash -c ls", "ask"),
+        ("execute", "time -p PATH=. ls", "ask"),
+        ("execute", "time ! python -c 'x'", "ask"),
+        ("execute", "time ls", "allow"),
+        ("execute(split *)", "split --filt='rm x' y", "ask"),
+        ("execute(split *)", "split -l 5 y", "allow"),
+        ("execute(diff3 *)", "diff3 --diff-program=rm x y z", "ask"),
+        ("execute(apt-get *)", "apt-get -oDPkg::Pre-Invoke::=rm update", "ask"),
+        ("execute(taskset *)", "taskset 1 rm x", "ask"),
+        ("execute(sed *)", "sed -n '1,5p' x", "allow"),
+        ("execute(sed *)", "sed 's/a;b/c/g; $d' x", "ask"),
+        ("execute(sed *)", "sed -E 's|a|b|g;5q' x", "allow"),
+        ("execute(sed *)", "sed -i.bak -e 's/a/b/' x", "allow"),
+        ("execute(sed *)", "sed '1e rm x' y", "ask"),
+        ("execute(sed *)", "sed 's/a/rm x/e' y", "ask"),
+        ("execute(sed *)", "sed -n '/a/w x' y", "ask"),
+        ("execute(sed *)", "sed p -e '1e rm' y", "ask"),
+        ("execute(sed *)", "sed -f x y", "ask"),
+        ("execute(sed *)", "sed p *", "ask"),
+        ("execute(awk *)", "gawk -l x '{print}'", "ask"),
+        ("execute(awk *)", "awk -l x '{print}'", "ask"),
+        ("execute(sqlite3 *)", "sqlite3 x 'select 1'", "allow"),
+        ("execute(sqlite3 *)", "sqlite3 x '.shell rm'", "ask"),
+        ("execute(sqlite3 *)", "sqlite3 x", "ask"),
+        ("execute(psql *)", "psql -c '\\! rm'", "ask"),
+        ("execute(vim *)", "vim '+!rm x' y", "ask"),
+        ("execute(python *)", "python", "ask"),
+        ("execute(python *)", "python -W ignore", "ask"),
+        ("execute(python *)", "python -u -W ignore script.py", "allow"),
+        ("execute(python *)", "python -u script.py", "allow"),
+        ("execute(python *)", "python --version", "allow"),
+        ("execute(python *)", "python < src/main.py", "ask"),
+        ("execute(python *)", "python <<'E'\nx\nE", "ask"),
+        ("execute(python *)", "python /dev/stdin", "ask"),
+        ("execute(python *)", "python -m timeit x", "ask"),
+        ("execute(node *)", "node --import=data:x y", "ask"),
+        ("execute(perl *)", "perl -MX x.pl", "ask"),
+        ("execute(bash *)", "bash script", "allow"),
+        ("execute(bash *)", "bash /dev/stdin", "ask"),
     ],
 )
 def test_a_rule_covers_what_it_says_and_no_more(bench: Bench, rule: str, command: str, decision: str) -> None:
     verdict = bench.run(command, rule)
     assert verdict.decision == decision, verdict.reason
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "some-wrapper rm x",
+        "some-wrapper sh -c 'rm x'",
+        "some-wrapper --command='rm x'",
+        "some-wrapper 'ls; /bin/rm x'",
+        "some-wrapper $'ls\\nrm x'",
+    ],
+)
+def test_a_denied_command_in_a_text_for_an_unknown_program_is_asked_about(bench: Bench, command: str) -> None:
+    assert bench.run(command, "execute").decision == "allow"
+    assert bench.run(command, "execute", deny=["execute(rm *)"]).decision == "ask"
+    assert bench.run(command, "execute", deny=["execute(rm -rf *)"]).decision == "allow"
 
 
 def test_sudo_needs_a_rule_for_itself_and_for_what_it_starts(bench: Bench) -> None:
@@ -572,6 +665,17 @@ def test_sudo_needs_a_rule_for_itself_and_for_what_it_starts(bench: Bench) -> No
 def test_a_command_outside_of_the_roots_is_asked_about(bench: Bench, place: dict[str, object]) -> None:
     action = bench.action("execute", command="git status", **place)
     assert bench.judge(action, ["execute(git status *)"]).decision == "ask"
+
+
+@pytest.mark.parametrize("directory", ["/usr", "..", "link"])
+def test_a_command_in_a_directory_that_may_be_read_but_is_none_of_the_roots_is_asked_about(
+    bench: Bench, directory: str
+) -> None:
+    (bench.project / "link").symlink_to("/usr")
+    allow = ("execute(make)", "read(/**)")
+    assert bench.run("cd src && make", *allow).decision == "allow"
+    verdict = bench.run(f"cd {directory} && make", *allow)
+    assert (verdict.decision, len(verdict.offers)) == ("ask", 2)
 
 
 def test_a_relative_program_counts_only_in_the_directory_of_the_project(bench: Bench) -> None:

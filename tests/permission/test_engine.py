@@ -1,6 +1,7 @@
 """The order in which it is decided, and what holds without rules."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,34 @@ class TestOrder:
             assert bench.judge(action, ask=ask, choices=allowing).decision == "allow"
             assert bench.judge(action, ask=ask, choices=rejecting).decision == "deny"
 
+    @pytest.mark.parametrize(
+        ("asked", "allowed", "action"),
+        [
+            ("tool:foo", "edit(/docs/**)", {"kind": "edit", "name": "foo", "paths": ("/docs/a",)}),
+            (
+                "execute(timeout *)",
+                "execute(git status)",
+                {"kind": "execute", "command": "timeout 5 git status"},
+            ),
+            ("execute", "execute(git status)", {"kind": "execute", "command": "git status"}),
+            ("*", "execute(git status)", {"kind": "execute", "command": "git status"}),
+        ],
+    )
+    def test_a_choice_about_something_else_answers_nothing(
+        self, bench: Bench, asked: str, allowed: str, action: dict[str, Any]
+    ) -> None:
+        choices = chosen(bench, allow="fetch(https://example.com/*)")
+        verdict = bench.judge(bench.action(**action), ask=[asked], allow=[allowed], choices=choices)
+        assert verdict.decision == "ask"
+        assert asked in verdict.reason
+
+    def test_what_is_asked_about_by_its_kind_can_be_remembered_narrowly(self, bench: Bench) -> None:
+        action = bench.action("execute", command="git status")
+        offered = [offer.text for offer in bench.judge(action, ask=["execute"]).offers]
+        assert "Always allow `git status *` in this project" in offered
+        choices = chosen(bench, allow="execute(git status *)")
+        assert bench.judge(action, ask=["execute"], choices=choices).decision == "allow"
+
     def test_a_rule_against_it_beats_a_choice_for_it(self, bench: Bench) -> None:
         choices = chosen(bench, allow="execute(git push *)")
         for command in ("git push --force", "git push origin --force", "git push $X"):
@@ -118,15 +147,36 @@ class TestProjects:
             more = rules(effect, ["execute(ls)"], "project")
             assert bench.judge(action, ["execute"], more=more).decision == effect
 
-    def test_a_project_cannot_allow_and_this_is_noted(self, bench: Bench) -> None:
+    def test_a_project_cannot_allow(self, bench: Bench) -> None:
         more = rules("allow", ["*", "execute(ls)"], "project")
-        permissions = bench.permissions(more=more)
-        assert permissions.judge(bench.action("execute", command="ls")).decision == "ask"
-        assert permissions.notes == [
-            f"the rule `{text}` in the project's coupler.toml is ignored: "
-            "a project's file can only ask or deny"
-            for text in ("*", "execute(ls)")
-        ]
+        assert bench.judge(bench.action("execute", command="ls"), more=more).decision == "ask"
+
+    def test_a_rule_of_a_file_above_means_the_directories_of_that_file(self, bench: Bench) -> None:
+        inner = Bench(bench.project / "src")
+        above = str(bench.project)
+        more = [Rule.parse("deny", "edit(src/secret/**)", "project", base=above)]
+        action = inner.action("edit", paths=(f"{bench.project}/src/secret/x",))
+        assert inner.judge(action, ["edit"]).decision == "allow"
+        assert inner.judge(action, ["edit"], more=more).decision == "deny"
+
+
+class TestVariables:
+    @pytest.mark.parametrize(
+        "name", ["PATH", "LD_PRELOAD", "GIT_SSH_COMMAND", "PYTHONSTARTUP", "HOME", "path", "\0", "A=B", ""]
+    )
+    def test_one_that_may_change_what_runs_is_always_asked_about(self, bench: Bench, name: str) -> None:
+        for command in ("git status", ("git", "status")):
+            action = bench.action("execute", command=command, env=("LANG", name))
+            verdict = bench.judge(action, ["*", "execute(git status)"])
+            assert (verdict.decision, len(verdict.offers)) == ("ask", 2)
+
+    def test_one_that_changes_nothing_is_no_matter(self, bench: Bench) -> None:
+        action = bench.action("execute", command="git status", env=("LANG", "LC_ALL", "NO_COLOR"))
+        assert bench.judge(action, ["execute(git status)"]).decision == "allow"
+
+    def test_it_does_not_soften_what_is_denied(self, bench: Bench) -> None:
+        action = bench.action("execute", command="git push", env=("PATH",))
+        assert bench.judge(action, deny=["execute(git push *)"]).decision == "deny"
 
 
 class TestTools:

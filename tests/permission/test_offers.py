@@ -44,6 +44,12 @@ def always(verdict: Verdict) -> str | None:
         ("make CC=evil", "`make CC=evil` in this project"),
         ("make test CC=evil", None),
         ("npm run", "`npm run` in this project"),
+        ("docker container", "`docker container *` in this project"),
+        ("docker container exec x rm", "`docker container exec x rm` in this project"),
+        ("npm run x", "`npm run x *` in this project"),
+        ("npm exe rm", "`npm exe rm` in this project"),
+        ("docker compose exec x rm", "`docker compose exec x rm` in this project"),
+        ("python", None),
         ("ls -la src", "`ls -la src` in this project"),
         ("rm -rf x", "`rm -rf x` in this project"),
         ("echo 'two words'", "`echo 'two words'` in this project"),
@@ -92,6 +98,7 @@ def test_a_command_is_remembered_as_narrowly_as_the_offer_says(
         ("edit", "src/.git/config", None),
         ("edit", "src/.env", None),
         ("edit", "src/a\nb", None),
+        ("edit", "src/` in this session, edits below `docs/x", None),
     ],
 )
 def test_a_path_is_remembered_by_its_directory(bench: Bench, kind: str, path: str, scope: str | None) -> None:

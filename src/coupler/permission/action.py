@@ -28,6 +28,8 @@ class Action(Struct, frozen=True, kw_only=True):
     command: str | tuple[str, ...] | None = None
     """A text for a shell, or the words of a program that is started without one."""
     urls: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    """The names of the variables that the command is given, or that are taken from it."""
     cwd: str | None = None
     """Where the command would run."""
     roots: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from coupler.permission.line import Line, Target
 from coupler.permission.path import Place, UnjudgeablePathError, is_below, locate, real_directories
 from coupler.permission.shell import read_line
 from coupler.permission.url import Url
+from coupler.permission.variable import is_harmless
 from coupler.permission.word import Word
 
 LONGEST_SHOWN = 300
@@ -84,6 +85,11 @@ def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]
     claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
     if action.command is not None:
         claims += _command_claims(action.command, action.cwd, project, roots)
+    claims += [
+        Doubt("the command", f"is given {_shown(name)}, which may change what it does")
+        for name in action.env
+        if not is_harmless(name)
+    ]
     for text in action.urls:
         url = Url.parse(text)
         claims.append(UrlClaim(url))
@@ -115,11 +121,11 @@ def _command_claims(
     if directory is None or not any(is_below(directory, root) for root in roots):
         claims.append(Doubt("the command", "runs outside of the session's directories"))
     for target in line.targets:
-        claims += _target_claims(target, line, directory)
+        claims += _target_claims(target, line, directory, roots)
     return claims
 
 
-def _target_claims(target: Target, line: Line, cwd: str | None) -> list[Claim]:
+def _target_claims(target: Target, line: Line, cwd: str | None, roots: Sequence[str]) -> list[Claim]:
     """The file that the shell opens, as a path; also a guess is worth comparing with what is denied."""
     text = target.word.text
     if text in _HARMLESS_TARGETS and target.word.is_plain:
@@ -134,7 +140,11 @@ def _target_claims(target: Target, line: Line, cwd: str | None) -> list[Claim]:
     path = os.path.expanduser(text) if not target.word.is_certain else text
     if text and (cwd is not None or os.path.isabs(path)):
         kind = "read" if target.kind == "enter" else target.kind
-        claims.append(_path_claim(kind, os.path.join(cwd or os.sep, path)))
+        claim = _path_claim(kind, os.path.join(cwd or os.sep, path))
+        claims.append(claim)
+        # To read what is there may be allowed, but the commands that follow are meant for the project.
+        if target.kind == "enter" and isinstance(claim, PathClaim) and not claim.place.is_inside(roots):
+            claims.append(Doubt("the command", "runs outside of the session's directories"))
     return claims
 
 

@@ -14,6 +14,7 @@ from coupler.permission.word import Word
 from coupler.permission.wrapper import program_name
 
 _META = re.compile(r"[;&|<>`$()\n\\]")
+_BETWEEN_TOKENS = re.compile(r"""[\s;&|<>`$(){}\[\]'"=:,!+]+""")
 
 
 class CommandPattern(Struct, frozen=True):
@@ -67,7 +68,19 @@ class CommandPattern(Struct, frozen=True):
             and self._may_follow(self.words[1:], words[place + 1 :])
             for place, (name, word) in enumerate(zip(names, words, strict=True))
         )
-        return Match.MAYBE if is_possible else Match.NO
+        return Match.MAYBE if is_possible or self._is_spelled_in(words[1:]) else Match.NO
+
+    def _is_spelled_in(self, words: Sequence[Word]) -> bool:
+        """Whether a word is a text in which the command stands: some program may take it for a shell's."""
+        for word in words:
+            tokens = [Word(token) for token in _BETWEEN_TOKENS.split(word.text) if token]
+            if len(tokens) > 1 and any(
+                program_name(folded(token.text)) == program_name(folded(self.words[0]))
+                and self._may_follow(self.words[1:], tokens[place + 1 :])
+                for place, token in enumerate(tokens)
+            ):
+                return True
+        return False
 
     def _follow(self, words: Sequence[Word]) -> bool:
         wanted = self.words[1:]

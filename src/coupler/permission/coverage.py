@@ -56,7 +56,7 @@ class Coverage(Struct, frozen=True):
             case CommandClaim(), None:
                 return _match(rule.subject == "execute")
             case PathClaim(), PathPattern() as pattern if _is_against(rule.subject, claim.kind):
-                return pattern.touches(claim.place, claim.kind, self.project)
+                return pattern.touches(claim.place, claim.kind, rule.base or self.project)
             case PathClaim(), None:
                 return _match(_is_against(rule.subject, claim.kind))
             case UrlClaim(), UrlPattern() as pattern:
@@ -79,8 +79,6 @@ class Coverage(Struct, frozen=True):
         )
 
     def _covers_command(self, rule: Rule, claim: CommandClaim) -> bool:
-        if claim.is_wrapper:
-            return True
         program = claim.words[0].text
         if "/" in program and not program.startswith("/") and not claim.is_at_project:
             return False  # `./script` is another one elsewhere
@@ -91,7 +89,7 @@ class Coverage(Struct, frozen=True):
     def _covers_path(self, rule: Rule, claim: PathClaim) -> bool:
         if isinstance(rule.compiled, PathPattern):
             return rule.subject == claim.kind and rule.compiled.covers(
-                claim.place, claim.kind, self.project, self.roots
+                claim.place, claim.kind, rule.base or self.project, self.roots
             )
         is_meant = rule.subject in {claim.kind, "*"} or self._is_for_this_tool(rule)
         return is_meant and self.is_ordinary(claim)
@@ -102,7 +100,7 @@ class Coverage(Struct, frozen=True):
         return rule.subject in {"fetch", "*"} and claim.url.doubt is None
 
     def _covers_tool(self, rule: Rule, claim: ToolClaim) -> bool:
-        if not claim.is_needed or rule.subject == "*":
+        if rule.subject == "*":
             return True
         if claim.server is None and rule.subject == claim.kind and claim.kind in _WITHOUT_PATTERN:
             return True
@@ -148,6 +146,8 @@ def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
             )
     if not _is_against(rule.subject, claim.kind):
         return Match.NO
+    if rule.effect == "ask" and not claim.is_needed:
+        return Match.NO  # what it touches is asked about by itself, and can be remembered
     if rule.compiled is None:
         return Match.YES
     # The tool says neither path, command nor address: it may be the one that the rule means.

@@ -47,11 +47,6 @@ class Permissions:
     """The rules and choices of one session in one project."""
 
     def __init__(self, rules: Sequence[Rule], choices: Choices, project: str) -> None:
-        self.notes = [
-            f"the rule {rule.described} is ignored: a project's file can only ask or deny"
-            for rule in rules
-            if _is_overreaching(rule)
-        ]
         self._rules = [rule for rule in rules if not _is_overreaching(rule)]
         self._choices = choices
         self._project = os.path.realpath(project)
@@ -61,12 +56,10 @@ class Permissions:
         roots = real_directories(action.roots)
         coverage = Coverage(action, self._project, roots)
         rulings = [self._rule_on(claim, coverage) for claim in claims_of(action, self._project, roots)]
-        for decision in ("deny", "ask"):
-            found = [ruling for ruling in rulings if ruling.decision == decision]
-            if found and decision == "deny":
-                return Verdict("deny", found[0].reason)
-            if found:
-                return Verdict("ask", found[0].reason, offers_for(self._scopes(found, coverage)))
+        if denied := [ruling for ruling in rulings if ruling.decision == "deny"]:
+            return Verdict("deny", denied[0].reason)
+        if asked := [ruling for ruling in rulings if ruling.decision == "ask"]:
+            return Verdict("ask", asked[0].reason, offers_for(self._scopes(asked, coverage)))
         told = [ruling for ruling in rulings if ruling.reason]
         return Verdict("allow", told[0].reason if told else "nothing in it needs an allowance")
 

@@ -1,104 +1,59 @@
-"""Interpreters that are given their program in a word: such a program can do anything.
+"""Words that hand over a program's text, or another program: such a word can do anything.
 
 A rule for `python *` is meant for scripts; only one that has the option itself, `python -c *`, means code.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from coupler.permission import starter
+from coupler.permission.interpreter import interpreted_at
 from coupler.permission.word import Word
 from coupler.permission.wrapper import program_name
 
-_CODE_LETTERS = {
-    "python": "c",
-    "pypy": "c",
-    "perl": "eE",
-    "ruby": "e",
-    "node": "ep",
-    "nodejs": "ep",
-    "bun": "ep",
-    "php": "rBRE",
-    "lua": "e",
-    "rscript": "e",
-    "julia": "eE",
-    "ghc": "e",
-    "groovy": "e",
-    "elixir": "e",
-    "vim": "cS",
-    "nvim": "cS",
-    "vi": "cS",
-    "emacs": "",
-}
-# Options of other programs that hand over a command, a setting that is one, or a file to write. A long one
-# may be abbreviated.
-_STARTING_OPTIONS = {
-    "git": (
-        *(
-            "--exec-path",
-            "--config-env",
-            "--upload-pack",
-            "--receive-pack",
-            "--exec",
-            "--ext-diff",
-            "--extcmd",
-        ),
-        *("--open-files-in-pager", "--output", "--git-dir", "--work-tree", "--template", "--textconv"),
-    ),
-    "make": ("--eval", "--file", "--makefile", "--directory", "--include-dir"),
-    "gmake": ("--eval", "--file", "--makefile", "--directory", "--include-dir"),
-    "tar": (
-        "--to-command",
-        "--checkpoint-action",
-        "--use-compress-program",
-        "--rsh-command",
-        "--info-script",
-    ),
-    "rsync": ("--rsh", "--rsync-path"),
-    "cargo": ("--config",),
-    "npm": ("--script-shell", "--prefix", "--node-options", "--userconfig", "--globalconfig"),
-    "sort": ("--compress-program", "--output"),
-    "pytest": ("--override-ini", "--rootdir", "--confcutdir"),
-}
-_STARTING_LETTERS = {"make": "fCEI", "gmake": "fCEI", "tar": "IF", "rsync": "e", "sort": "o"}
 _GIT_BEFORE_COMMAND = ("-c", "-C")
-
-STARTING_COMMANDS = frozenset(
-    {
-        *(("git", name) for name in ("config", "bisect", "submodule", "filter-branch", "rebase")),
-        *(("git", name) for name in ("difftool", "mergetool", "send-email")),
-        *(("npm", name) for name in ("exec", "x", "explore", "config")),
-        *(("docker", name) for name in ("run", "exec", "create", "buildx", "plugin")),
-        *(("uv", name) for name in ("run", "tool")),
-        *(("kubectl", name) for name in ("exec", "run", "debug", "plugin")),
-        ("cargo", "run"),
-    }
-)
-"""Commands of programs whose further words are programs of their own, or settings that start some."""
-
-_CODE_WORDS = frozenset({"eval", "exec", "--eval", "--print", "--execute", "--run", "--cmd", "-eval"})
+_SHORTEST_ABBREVIATION = 3
+_PROGRAMS_WITH_COMMANDS = frozenset(program for program, _ in starter.COMMANDS)
 
 
 def inline_code_at(words: Sequence[Word]) -> int | None:
     """The place of the first word that may hand over a program's text, if there is one.
 
-    Where an option of the interpreter ends and one of a script begins is not known here: any will do.
+    It is behind the last word if the text comes from elsewhere.
     """
     if not words:
         return None
     name = program_name(words[0].text)
-    if len(words) > 1 and (name, words[1].text) in STARTING_COMMANDS:
-        return 1
-    if name in _STARTING_OPTIONS:
+    if name in starter.WHOLE:
+        return 0
+    command = _starting_command_at(name, words)
+    if command is not None:
+        return command
+    if name in starter.OPTIONS:
         return next((place for place in range(1, len(words)) if _may_start(name, place, words)), None)
-    letters = _letters(words[0])
-    if letters is None:
+    return interpreted_at(words)
+
+
+def starts_others(program: str, command: str) -> bool:
+    """Whether the further words of a program's command are programs, or settings that start some."""
+    if (program, command) in starter.COMMANDS:
+        return True
+    is_abbreviated = program in starter.ABBREVIATING and len(command) >= _SHORTEST_ABBREVIATION
+    return is_abbreviated and any(
+        program == known and name.startswith(command) for known, name in starter.COMMANDS
+    )
+
+
+def _starting_command_at(name: str, words: Sequence[Word]) -> int | None:
+    """Where such a command stands: after options of the program, whose values are not known, anywhere."""
+    if len(words) < 2 or name not in _PROGRAMS_WITH_COMMANDS:
         return None
-    for place, word in enumerate(words[1:], 1):
-        if not word.is_plain or _hands_over(word.text, letters):
-            return place
-    return None
+    has_more = words[1].text.startswith(("-", "+")) or (name, words[1].text) in starter.GROUPS
+    candidates = range(1, len(words) if has_more else 2)
+    return next(
+        (at for at in candidates if not words[at].is_plain or starts_others(name, words[at].text)), None
+    )
 
 
 def _may_start(name: str, place: int, words: Sequence[Word]) -> bool:
@@ -107,31 +62,24 @@ def _may_start(name: str, place: int, words: Sequence[Word]) -> bool:
     is_message = word.is_one and words[place - 1].is_plain and words[place - 1].text == "-m"
     if name == "git" and word.text.startswith(_GIT_BEFORE_COMMAND) and words[1].text.startswith("-"):
         return True
-    return (not word.is_plain and not is_message) or _starts(name, place, word.text)
+    letters = _letters(name, words)
+    return (not word.is_plain and not is_message) or _starts(name, place, word.text, letters)
 
 
-def _starts(name: str, place: int, text: str) -> bool:
+def _letters(name: str, words: Sequence[Word]) -> str:
+    if name != "git":
+        return starter.LETTERS.get(name, "")
+    return "".join(starter.LETTERS_OF_GIT.get(word.text, "") for word in words[1:])
+
+
+def _starts(name: str, place: int, text: str, letters: str) -> bool:
     """Whether an option of a program starts another one, or a setting of `make` may."""
-    if text.startswith("--"):
-        given = text.partition("=")[0]
-        return given != "--" and any(option.startswith(given) for option in _STARTING_OPTIONS[name])
+    if text.startswith(starter.BEGINNINGS.get(name, ())):
+        return True
+    if text.startswith("--") or (name in starter.ONE_DASH and len(text) > 2 and text.startswith("-")):
+        given = f"--{text.partition('=')[0].lstrip('-')}"
+        return given != "--" and any(option.startswith(given) for option in starter.OPTIONS[name])
     if name.endswith("make") and "=" in text:
         return True
     has_letters = text.startswith("-") or (name == "tar" and place == 1)
-    return has_letters and any(letter in text for letter in _STARTING_LETTERS.get(name, ""))
-
-
-def is_interpreter(word: Word) -> bool:
-    """Whether the program can be handed a program's text."""
-    return _letters(word) is not None
-
-
-def _letters(word: Word) -> str | None:
-    name = re.sub(r"[\d.]+w?$", "", program_name(word.text))
-    return _CODE_LETTERS.get(name)
-
-
-def _hands_over(text: str, letters: str) -> bool:
-    if text == "-" or text.partition("=")[0] in _CODE_WORDS:
-        return True
-    return re.match(r"-[A-Za-z0-9]", text) is not None and any(letter in text[1:] for letter in letters)
+    return has_letters and any(letter in text for letter in letters)

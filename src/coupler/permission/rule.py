@@ -11,6 +11,7 @@ import re
 from typing import Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coupler.permission.action import KINDS, PATH_KINDS
 from coupler.permission.command_pattern import CommandPattern
@@ -43,14 +44,18 @@ class Rule(Struct, frozen=True):
     place: str | None = None
     """The file and line where it stands, if there is one."""
     compiled: Pattern | None = None
+    base: str | None = None
+    """The directory that its relative paths start from; None for the project's."""
 
     @classmethod
-    def parse(cls, effect: str, text: str, origin: str, place: str | None = None) -> Rule:
+    def parse(
+        cls, effect: str, text: str, origin: str, place: str | None = None, base: str | None = None
+    ) -> Rule:
         """Read a rule; raises ValueError that names it, what is wrong, and how to write it."""
         if effect not in get_args(Effect):
             raise ValueError(f"the effect {effect!r} is none: write allow, ask or deny")
         try:
-            return _parsed(effect, text.strip(), origin, place)
+            return replace(_parsed(effect, text.strip(), origin, place), base=base)
         except ValueError as error:
             where = place or described(origin)
             raise ValueError(f"the rule `{text}` in {where} is wrong: {error}") from None

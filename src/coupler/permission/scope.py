@@ -11,8 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coupler.permission.claim import Claim, CommandClaim, PathClaim, ToolClaim, UrlClaim
-from coupler.permission.inline_code import STARTING_COMMANDS, is_interpreter
+from coupler.permission.inline_code import starts_others
+from coupler.permission.interpreter import is_interpreter
 from coupler.permission.path import is_below
+from coupler.permission.starter import GROUPS
 from coupler.permission.word import Word
 
 Lifetime = Literal["session", "project"]
@@ -26,9 +28,8 @@ _VERBS = {"read": "reads", "edit": "edits", "delete": "deletions", "move": "move
 _COMMANDS_OF_TWO_WORDS = frozenset({"git", "npm", "cargo", "docker", "uv", "pip", "make", "kubectl"})
 _COMMANDS_OF_THREE_WORDS = frozenset({("npm", "run"), ("npm", "run-script"), ("docker", "compose")})
 
-_NEVER_OPEN = STARTING_COMMANDS | {
-    *(("git", name) for name in ("clone", "grep", "archive", "daemon")),
-    *(("npm", name) for name in ("init", "create")),
+_NEVER_OPEN = {
+    *(("git", name) for name in ("clone", "grep", "archive")),
     *(("kubectl", name) for name in ("apply", "delete", "config")),
     ("docker", "context"),
     ("pip", "config"),
@@ -72,7 +73,9 @@ def scope_of(claim: Claim, project: str, roots: Sequence[str]) -> Scope | None:
             scope = _tool_scope(claim)
         case _:
             return None
-    if scope is None or len(scope.rule_text) > LONGEST or not scope.rule_text.isprintable():
+    # A backquote would end the name that the option spells out, and begin another.
+    is_clear = scope is not None and scope.rule_text.isprintable() and "`" not in scope.rule_text
+    if scope is None or len(scope.rule_text) > LONGEST or not is_clear:
         return None
     return scope
 
@@ -91,15 +94,22 @@ def _command_scope(words: tuple[Word, ...]) -> Scope | None:
 def _fixed_words(words: tuple[Word, ...]) -> int | None:
     """How many words are kept before a `*`; None if all of them must be."""
     length = 2 if words[0].text in _COMMANDS_OF_TWO_WORDS else 0
-    if length == 0 or len(words) < length or (words[0].text, words[1].text) in _NEVER_OPEN:
+    if length == 0 or len(words) < length or _leads_anywhere(words[0], words[1]):
         return None
     if (words[0].text, words[1].text) in _COMMANDS_OF_THREE_WORDS:
         length = 3
+    is_group = (words[0].text, words[1].text) in GROUPS
+    if is_group and len(words) > 2 and _leads_anywhere(words[0], words[2]):
+        return None
     kept = words[:length]
     is_named = all(word.is_plain and word.text and not word.text.startswith("-") for word in kept)
     if len(words) < length or not is_named or is_interpreter(kept[-1]) or "=" in kept[-1].text:
         return None
     return length
+
+
+def _leads_anywhere(program: Word, command: Word) -> bool:
+    return (program.text, command.text) in _NEVER_OPEN or starts_others(program.text, command.text)
 
 
 def _path_scope(claim: PathClaim, project: str, roots: Sequence[str]) -> Scope | None:

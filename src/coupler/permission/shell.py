@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coupler.permission.line import Command, Line
-from coupler.permission.shell_tree import TreeReader
+from coupler.permission.shell_tree import RESERVED, TreeReader
 from coupler.permission.word import Word, certain
 from coupler.permission.wrapper import look_through
 
@@ -96,6 +96,9 @@ def _add_command(line: Line, words: Sequence[Word]) -> None:
         line.doubt("has a command that is only known when it runs")
         line.commands.append(Command(words))
         return
+    if words[0].text in RESERVED or _ASSIGNMENT.match(words[0].text):
+        # After `time`, which is a word of the shell's own, these are no program's name either.
+        line.doubt(f"has a {words[0].text[:40]!r} in an unexpected place")
     line.depth += 1
     if line.depth > DEEPEST:
         line.doubt("is nested too deeply")

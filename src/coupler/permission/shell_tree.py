@@ -43,7 +43,7 @@ _TOKENS = frozenset(
         "\n",
     }
 )
-_RESERVED = frozenset(
+RESERVED = frozenset(
     {
         *("!", "{", "}", "if", "then", "elif", "else", "fi", "while", "until", "do", "done"),
         *("for", "in", "case", "esac", "select", "function", "coproc", "[[", "]]", "(("),
@@ -153,7 +153,7 @@ class TreeReader(WordReader):
             self._add_command(words)
 
     def _command_name(self, node: Node) -> Word:
-        if self._text(node) in _RESERVED or node.child_count != 1:
+        if self._text(node) in RESERVED or node.child_count != 1:
             self._line.doubt(f"has a {self._text(node)!r} in an unexpected place")
         return self._word(node.children[0]) if node.children else ANYTHING
 

@@ -132,7 +132,8 @@ def _doubt_about(text: str) -> str | None:
         return "is neither http nor https"
     if not text.lower().startswith(f"{parts.scheme}://"):
         return "is not an address"
-    if "@" in parts.netloc:
+    # Some take what stands behind `?` or `#` for a part of the host, up to the first slash.
+    if "@" in text.partition("://")[2].partition("/")[0]:
         return "names a user, or hides its host"
     if not re.fullmatch(r"[^:]+(?::[0-9]{1,5})?", parts.netloc):
         return "has an unusual host"

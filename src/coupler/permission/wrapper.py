@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from coupler.permission.line import Target
 from coupler.permission.options import UnknownOptionError, options
+from coupler.permission.stream_script import check_awk, check_database, check_sed
 from coupler.permission.variable import is_harmless, is_local
 from coupler.permission.word import ANYTHING, Word, certain
 
@@ -170,6 +171,8 @@ def _look_through_shell(words: tuple[Word, ...]) -> Through:
         raise UnknownOptionError("reads its commands from elsewhere")
     if has_text:
         return Through((words[position].text,), is_wrapper=True)
+    if words[position].text.startswith(("/dev/", "/proc/")):
+        raise UnknownOptionError("reads its commands from elsewhere")
     return ORDINARY
 
 
@@ -282,13 +285,12 @@ def _look_through_printf(words: tuple[Word, ...]) -> Through:
     return ORDINARY
 
 
-def _look_through_awk(words: tuple[Word, ...]) -> Through:
-    operand = next((word for word in words if not word.text.startswith("-") or not word.is_plain), None)
-    if operand is None or not operand.is_plain:
-        raise UnknownOptionError("has a program that is only known when it runs")
-    if any(re.search(r"system|getline|[|>@]", word.text) for word in words):
-        raise UnknownOptionError("has a program that starts commands or writes files")
-    return ORDINARY
+def _checked(check: Callable[[Sequence[Word]], None]) -> Callable[[tuple[Word, ...]], Through]:
+    def look(words: tuple[Word, ...]) -> Through:
+        check(words)
+        return ORDINARY
+
+    return look
 
 
 def _in_doubt(reason: str) -> Callable[[tuple[Word, ...]], Through]:
@@ -329,36 +331,19 @@ _LOOKS: dict[str, Callable[[tuple[Word, ...]], Through]] = {
     "printf": _look_through_printf,
     **dict.fromkeys(("bash", "sh", "dash", "ash"), _look_through_shell),
     **dict.fromkeys(("zsh", "ksh", "mksh"), _look_into_other_shell),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _look_through_awk),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _checked(check_awk)),
+    **dict.fromkeys(("sed", "gsed"), _checked(check_sed)),
+    **dict.fromkeys(("sqlite3", "psql", "mysql", "mariadb"), _checked(check_database)),
     **dict.fromkeys(
         (
             *("ssh", "mosh", "su", "runuser", "pkexec", "chroot", "nsenter", "unshare", "script", "expect"),
-            *(
-                "at",
-                "batch",
-                "crontab",
-                "systemd-run",
-                "screen",
-                "tmux",
-                "fish",
-                "csh",
-                "tcsh",
-                "elvish",
-                "nu",
-            ),
-            *(
-                "pwsh",
-                "powershell",
-                "cmd",
-                "osascript",
-                "rsh",
-                "fd",
-                "fdfind",
-                "entr",
-                "flock",
-                "strace",
-                "gdb",
-            ),
+            *("at", "batch", "crontab", "systemd-run", "screen", "tmux", "fish", "csh", "tcsh", "elvish"),
+            *("nu", "pwsh", "powershell", "cmd", "osascript", "rsh", "fd", "fdfind", "entr", "flock"),
+            *("strace", "ltrace", "gdb", "lldb", "valgrind", "perf", "ed", "ex", "dc", "m4", "socat"),
+            *("taskset", "chrt", "setarch", "prlimit", "numactl", "setpriv", "capsh", "runcon", "sg"),
+            *("unbuffer", "rlwrap", "faketime", "fakeroot", "proot", "bwrap", "firejail", "gosu", "chpst"),
+            *("xvfb-run", "dbus-run-session", "run-parts", "start-stop-daemon", "sem", "chronic", "xterm"),
+            *("torsocks", "proxychains", "proxychains4", "nix-shell", "daemonize", "dtach", "cgexec"),
         ),
         _in_doubt("starts commands in a way that cannot be judged"),
     ),
