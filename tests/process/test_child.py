@@ -42,6 +42,32 @@ print(grandchild.pid, flush=True)
 time.sleep({lifetime})
 """
 
+# Two more, each the child of the one before it and in a session of its own; the last tells their numbers.
+DESERTERS = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.{action})
+for _ in range(2):
+    if os.fork():
+        break
+    os.setsid()
+else:
+    print(os.getppid(), os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+# A child in the group notes each signal that it gets.
+TALLY = """
+import os, signal, time
+def note(*_):
+    with open("tally", "a") as tally:
+        tally.write("x")
+if not os.fork():
+    signal.signal(signal.SIGTERM, note)
+    print("ready", flush=True)
+while True:
+    time.sleep(60)
+"""
+
 
 def python(program: str) -> list[str]:
     return [sys.executable, "-c", program]
@@ -188,6 +214,30 @@ def test_grandchildren_end_with_the_group_also_when_the_leader_died_before(
         assert is_running(grandchild)
         await child.end(0.2, linger=0.05)
         assert not is_running(grandchild)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("action", ["SIG_DFL", "SIG_IGN"])
+def test_who_left_the_group_ends_with_it_as_long_as_the_parents_live(action: str) -> None:
+    async def story() -> None:
+        child = Child.spawn(python(DESERTERS.format(action=action)))
+        deserters = [int(word) for word in (await read_line(child)).split()]
+        started = time.monotonic()
+        await child.end(0.5, linger=0.05)
+        assert not any(map(is_running, deserters))
+        # Those that heed SIGTERM are not waited for any longer.
+        assert (time.monotonic() - started < 0.5) == (action == "SIG_DFL")
+
+    asyncio.run(story())
+
+
+def test_who_stayed_in_the_group_gets_one_sigterm(tmp_path: Path) -> None:
+    async def story() -> None:
+        child = Child.spawn(python(TALLY), cwd=tmp_path)
+        assert await read_line(child) == "ready"
+        await child.end(0.3, linger=0.05)
+        assert (tmp_path / "tally").read_text() == "x"
 
     asyncio.run(story())
 

@@ -33,9 +33,9 @@ class Descendants:
         found = self._living()
         self._asked_to_end |= found
         for process in found:
-            _signal(process, signal.SIGTERM)
+            send_signal(process, signal.SIGTERM)
             if sys.platform != "win32":
-                _signal(process, signal.SIGCONT)  # a stopped process would never see the SIGTERM
+                send_signal(process, signal.SIGCONT)  # a stopped process would never see the SIGTERM
 
     def kill(self) -> None:
         """End all, and what they start while we do so."""
@@ -44,7 +44,7 @@ class Descendants:
             if not found:
                 return
             for process in found:
-                _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+                send_signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def alive(self) -> bool:
         """Whether any is left."""
@@ -70,6 +70,12 @@ def processes_below(pid: int) -> set[Process]:
 def still_alive(processes: set[Process]) -> set[Process]:
     """Those that have not ended, whoever is their parent by now."""
     return processes & dict(_parents()).keys()
+
+
+def send_signal(process: Process, number: int) -> None:
+    """Signal a process that was found, unless it is gone or not ours."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(process.pid, number)
 
 
 def _below(ancestor: int, parents: dict[Process, int], spared: frozenset[int]) -> set[Process]:
@@ -116,8 +122,3 @@ def _parents_by_ps() -> Iterator[tuple[Process, int]]:
             pid, parent, state, started = line.split(maxsplit=3)
             if not state.startswith("Z") and int(pid) != ps.pid:
                 yield Process(int(pid), started), int(parent)
-
-
-def _signal(process: Process, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(process.pid, number)
