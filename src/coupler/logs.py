@@ -42,6 +42,8 @@ def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> No
     """Give all loggers and Python's warnings one destination, unless the program has set up its own."""
     import logging
 
+    # To a program's own logs as well: what is a log can be kept free of secrets.
+    logging.captureWarnings(True)
     chosen = log_level(level)
     root = logging.getLogger()
     if root.handlers and level is None and file is None:
@@ -50,7 +52,6 @@ def send_logs_to_stderr(level: str | None = None, file: str | None = None) -> No
     handler.setFormatter(logging.Formatter(_FORMAT))
     root.addHandler(handler)
     root.setLevel(chosen.upper())
-    logging.captureWarnings(True)
 
 
 def _file_handler(file: str) -> logging.Handler:

@@ -63,7 +63,7 @@ def test_a_short_declared_value_is_not_looked_for_in_base64() -> None:
 
 
 def test_a_plain_token_has_few_spellings() -> None:
-    assert len(spellings("ghp_0123456789abcdef")) == 3
+    assert len(spellings("ghp_0123456789abcdef")) == 6
 
 
 @pytest.mark.parametrize("value", ["", " ", "\n\t "])
@@ -102,3 +102,17 @@ def test_the_value_is_in_no_representation() -> None:
     masker = Masker([secret])
     assert "0123" not in f"{secret} {secret!r} {[secret]} {masker} {masker!r}"
     assert pickle.loads(pickle.dumps(secret)) == secret
+
+
+@pytest.mark.parametrize("before", ["", "u", "us", "user:", "x-token-auth:"])
+@pytest.mark.parametrize("after", ["", "@", "\n", ":x-oauth-basic"])
+def test_within_a_longer_text_in_base64_it_is_masked_but_for_a_character_at_each_end(
+    before: str, after: str
+) -> None:
+    value = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"
+    encoded = base64.b64encode(f"{before}{value}{after}".encode()).decode()
+    shown = Masker([Secret("T", value)]).mask(encoded)
+    start, rest = shown.split("[secret:T]")
+    hidden = len(encoded) - len(start) - len(rest)
+    assert hidden >= len(value) * 8 // 6 - 2
+    assert value[1:5] not in base64.b64decode(start[: len(start) // 4 * 4]).decode("latin-1")

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from coupler.secrets import Masker, Secret, Stream
 from coupler.secrets.finder import beginning_of
+from coupler.secrets.stream import REMEMBERED
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("T", TOKEN)])
@@ -112,7 +113,8 @@ def secrets_and_pieces(draw: st.DrawFn) -> tuple[list[str], list[str]]:
 @example((["abcdefgh", "efghijkl"], ["abcdefgh", "x"]))
 @example((["a", "xabcdefg"], list("xabcdefg")))
 def test_a_stream_shows_what_it_promises_and_no_more(given: tuple[list[str], list[str]]) -> None:
-    values, pieces = given
+    # Given a text that does not break off in a secret
+    values, pieces = given[0], [*given[1], "."]
     spellings = frozenset(spelling for value in values for spelling in Secret("X", value).spellings())
     masker = Masker(Secret("X", value) for value in values)
     text = "".join(pieces)
@@ -142,7 +144,7 @@ def test_without_a_shown_beginning_the_pieces_are_the_mask_of_the_whole(
     secrets = [Secret(f"N{index}", value) for index, value in enumerate(values)]
     spellings = frozenset(spelling for secret in secrets for spelling in secret.spellings())
     parts = data.draw(st.lists(st.one_of(st.sampled_from(values), st.text("abcd.", max_size=5)), max_size=8))
-    text = "".join(parts)
+    text = "".join((*parts, "."))
     unfit = {start + size for start, _, _ in covered(text, spellings) for size in (1, 2, 3)}
     pieces = cut(text, [place for place in places if place % (len(text) + 1) not in unfit])
     # When it is streamed, then names and all are as in the whole
@@ -218,12 +220,34 @@ def test_four_characters_are_held_back_until_they_are_decided() -> None:
     assert stream.feed(TOKEN[4:]) == "[secret:T]"
 
 
-def test_the_end_releases_what_was_held_back_and_begins_anew() -> None:
+@pytest.mark.parametrize("size", range(4, len(TOKEN)))
+def test_the_end_releases_what_was_held_back_unless_it_is_most_of_a_secret(size: int) -> None:
     stream = Stream(MASKER)
-    assert stream.feed("ghp_0123") == ""
-    assert stream.end() == "ghp_0123"
-    assert stream.feed("456789abcdef") == "456789abcdef"
+    assert stream.feed(f"see {TOKEN[:size]}") == "see "
+    assert stream.end() == (TOKEN[:size] if size <= len(TOKEN) // 2 else "[secret:T]")
     assert stream.end() == ""
+
+
+def test_the_end_does_not_take_a_word_for_most_of_a_very_short_secret() -> None:
+    assert shown_by(Masker([Secret("S", "abc")]), ["ab"]) == "ab"
+
+
+@pytest.mark.parametrize("size", range(1, len(TOKEN)))
+@pytest.mark.parametrize("more", range(3))
+def test_a_secret_that_goes_on_after_the_end_is_hidden_from_there_on(size: int, more: int) -> None:
+    stream = Stream(MASKER)
+    before = stream.feed(f"see {TOKEN[:size]}") + stream.end()
+    after = "".join(map(stream.feed, cut(f"{TOKEN[size:]} there", range(0, 40, more + 1)))) + stream.end()
+    assert before == f"see {TOKEN[:size] if size <= len(TOKEN) // 2 else '[secret:T]'}"
+    assert after in {f"{TOKEN[size:kept]}[secret:T] there" for kept in range(4)}
+
+
+def test_what_only_looked_like_a_secret_before_the_end_changes_nothing_after_it() -> None:
+    stream = Stream(MASKER)
+    assert stream.feed(TOKEN[:8]) + stream.end() == TOKEN[:8]
+    assert stream.feed(TOKEN[8:12]) == ""
+    assert stream.feed(" or not") == f"{TOKEN[8:12]} or not"
+    assert stream.feed("plain") == "plain"
 
 
 def test_a_shorter_secret_waits_for_the_longer_one_and_is_masked_in_any_case() -> None:
@@ -239,7 +263,7 @@ def test_a_stream_of_one_repeated_character_is_not_kept() -> None:
     # When it goes on and on, then there is one mark, shown early, and little is held back
     shown = [stream.feed("aaa") for _ in range(1000)]
     assert "".join(shown[:4]) == "".join(shown) == "aaa[secret:X]"
-    assert len(stream._text) < 16
+    assert len(stream._text) < REMEMBERED + 16
     assert stream.feed("b") == "b"
 
 
@@ -250,6 +274,19 @@ def test_a_secret_learned_in_the_middle_of_a_text_counts_from_the_next_piece_on(
     assert stream.feed("er-secret ghp_") == "[secret:OTHER] "
     stream.masker = stream.masker.with_secrets([Secret("THIRD", "ghp_third")])
     assert stream.feed("third.") == "[secret:THIRD]."
+
+
+@pytest.mark.parametrize("size", range(1, len(TOKEN)))
+@pytest.mark.parametrize("is_in_one_piece", [True, False])
+def test_of_a_secret_that_is_learned_when_it_has_begun_the_rest_is_hidden(
+    size: int, is_in_one_piece: bool
+) -> None:
+    stream = Stream(Masker([Secret("OTHER", "other-secret")]))
+    beginning = f"token: {TOKEN[:size]}"
+    assert "".join(map(stream.feed, [beginning] if is_in_one_piece else beginning)) == beginning
+    stream.masker = stream.masker.with_secrets([Secret("T", TOKEN)])
+    rest = "".join(map(stream.feed, f"{TOKEN[size:]} there")) + stream.end()
+    assert rest in {f"{TOKEN[size:kept]}[secret:T] there" for kept in range(4)}
 
 
 def test_a_long_key_costs_no_more_for_each_piece_the_more_is_held_back() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 LONGEST_BEGINNING = 4
@@ -35,31 +36,42 @@ class Found(NamedTuple):
 class Finder:
     """Finds the spellings of secrets. Never changes, so it can be used by any thread."""
 
-    __slots__ = ("_by_beginning", "_names", "search", "shortest")
-
     def __init__(self, names: Mapping[str, str]) -> None:
-        """`names` gives the name of the secret for each spelling."""
-        self._names = dict(names)
-        self._by_beginning = _by_beginning(self._names)
-        self.shortest = min(map(len, self._names), default=0)
+        """`names` gives the name of the secret for each spelling; it is not to be changed any more."""
+        self._names = names
+        self.shortest = min(map(len, names), default=0)
         """Characters of the shortest spelling, 0 if there is none."""
-        self.search = _search_for(self._by_beginning)
-        """Finds the first beginning of a spelling in a text, from a position on if one is given."""
 
-    def find(self, text: str) -> Found:
-        """Everything that is secret in this text."""
+    # Both are made on use: who learns of a thousand secrets one after the other needs only the last finder.
+
+    @cached_property
+    def search(self) -> Callable[..., re.Match[str] | None]:
+        """Finds the first beginning of a spelling in a text, from a position on if one is given."""
+        return _search_for(self._by_beginning)
+
+    @cached_property
+    def _by_beginning(self) -> dict[str, tuple[str, ...]]:
+        return _by_beginning(self._names)
+
+    def find(self, text: str, *, is_over: bool = False) -> Found:
+        """Everything that is secret in this text; if it is over, also what breaks off in the middle."""
         regions: list[Region] = []
         unfinished = size = len(text)
         beginning = self.search(text)
         while beginning is not None:
             start = beginning.start()
+            broken_off: Region | None = None
             # The longest comes first, so that the first one found here is the one that covers the others.
             for spelling in self._by_beginning[beginning.group()]:
                 if text.startswith(spelling, start):
                     _cover(regions, Region(start, start + len(spelling), self._names[spelling]))
                     break
-                if unfinished == size < start + len(spelling) and spelling.startswith(text[start:]):
-                    unfinished = start
+                if size < start + len(spelling) and spelling.startswith(text[start:]):
+                    unfinished = min(unfinished, start)
+                    if is_over and broken_off is None and _is_most_of(size - start, spelling):
+                        broken_off = Region(start, size, self._names[spelling])
+            if broken_off is not None:
+                _cover(regions, broken_off)
             beginning = self.search(text, start + 1)
         return Found(regions, unfinished)
 
@@ -75,6 +87,10 @@ class Finder:
 def beginning_of(spelling: str) -> str:
     """As much of a spelling as makes a text look like it: never more than half, so that most stays hidden."""
     return spelling[: min(LONGEST_BEGINNING, (len(spelling) + 1) // 2)]
+
+
+def _is_most_of(size: int, spelling: str) -> bool:
+    return size >= LONGEST_BEGINNING and 2 * size > len(spelling)
 
 
 def _by_beginning(spellings: Iterable[str]) -> dict[str, tuple[str, ...]]:

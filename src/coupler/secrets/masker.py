@@ -7,16 +7,10 @@ place of the old one, which is one assignment and therefore safe at any time.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from coupler.secrets.finder import Finder
 from coupler.secrets.secret import Secret
-
-DEEPEST = 200
-"""Levels of lists and dicts that are walked."""
-
-TOO_DEEP = "[left out: nested too deeply to look for secrets]"
 
 _UNFIT_IN_MARK = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME = 80
@@ -25,29 +19,30 @@ _LONGEST_NAME = 80
 class Masker:
     """Hides secrets. What is no secret is returned as the very same object, at hardly any cost."""
 
-    __slots__ = ("_marks", "_secrets", "finder")
+    __slots__ = ("_marks", "_names", "_secrets", "finder")
 
     def __init__(self, secrets: Iterable[Secret] = ()) -> None:
         """Of two secrets with the same value, the first gives the name."""
-        self._secrets = tuple(dict.fromkeys(secrets))
-        names: dict[str, str] = {}
-        for secret in self._secrets:
-            for spelling in secret.spellings():
-                names.setdefault(spelling, secret.name)
-        self.finder = Finder(names)
-        self._marks = {name: self._choose_mark(name) for name in dict.fromkeys(names.values())}
+        self._know(dict.fromkeys(secrets), {}, {})
 
     def __repr__(self) -> str:
-        return f"Masker({list(self._marks)})"
+        return f"Masker({list(dict.fromkeys(self._names.values()))})"
 
     def with_secrets(self, more: Iterable[Secret]) -> Masker:
         """A masker that knows these too; this one if it knows them already."""
-        secrets = dict.fromkeys((*self._secrets, *more))
-        return self if len(secrets) == len(self._secrets) else Masker(secrets)
+        new = {secret: None for secret in more if secret not in self._secrets}
+        if not new:
+            return self
+        masker = Masker.__new__(Masker)
+        masker._know(new, self._secrets, self._names)
+        return masker
 
     def mark(self, name: str) -> str:
         """What is shown in the place of the secret with this name."""
-        return self._marks[name]
+        mark = self._marks.get(name)
+        if mark is None:
+            mark = self._marks[name] = self._choose_mark(name)
+        return mark
 
     def mask(self, text: str) -> str:
         """The text with a mark for each region that secrets cover; secrets that overlap share the first's."""
@@ -60,7 +55,7 @@ class Masker:
         shown: list[str] = []
         position = 0
         for region in regions:
-            shown += (text[position : region.start], self._marks[region.name])
+            shown += (text[position : region.start], self.mark(region.name))
             position = region.end
         return "".join((*shown, text[position:]))
 
@@ -73,33 +68,14 @@ class Masker:
         masked = self.mask(text)
         return line if masked is text else masked.encode("utf-8", "surrogateescape")
 
-    def mask_value(self, value: Any) -> Any:
-        """The same for every text in a JSON-like value. Keys and numbers stay as they are.
-
-        Anything else is refused, because texts inside it would get past unseen: make it builtins first.
-        """
-        return self._mask_level(value, DEEPEST)
-
-    def _mask_level(self, value: Any, levels: int) -> Any:
-        match value:
-            case str():
-                return self.mask(value)
-            case None | bool() | int() | float():
-                return value
-            case dict() | list() | tuple() if levels == 0:
-                return TOO_DEEP
-            case dict():
-                masked = {key: self._mask_level(item, levels - 1) for key, item in value.items()}
-                return masked if any(masked[key] is not value[key] for key in masked) else value
-            case list() | tuple():
-                items = [self._mask_level(item, levels - 1) for item in value]
-                changed = any(new is not old for new, old in zip(items, value, strict=True))
-                return (items if isinstance(value, list) else tuple(items)) if changed else value
-            case bytes():
-                return self.mask_bytes(value)
-        raise TypeError(
-            f"a {type(value).__name__} cannot be masked: turn it into dicts, lists and texts first"
-        )
+    def _know(self, new: Iterable[Secret], before: Mapping[Secret, None], names: Mapping[str, str]) -> None:
+        self._names = dict(names)
+        self._secrets = {**before, **dict.fromkeys(new)}
+        for secret in new:
+            for spelling in secret.spellings():
+                self._names.setdefault(spelling, secret.name)
+        self.finder = Finder(self._names)
+        self._marks: dict[str, str] = {}
 
     def _choose_mark(self, name: str) -> str:
         """A mark that gives nothing away and is left alone when a text is masked twice."""

@@ -100,9 +100,17 @@ def _in_base64(value: str) -> Iterator[str]:
         if len(text) < SHORTEST_ENCODED:
             continue
         standard = binascii.b2a_base64(_as_bytes(text), newline=False).decode("ascii")
-        for encoded in (standard, standard.replace("+", "-").replace("/", "_")):
+        for encoded in (standard, standard.rstrip("="), *_inside_base64(_as_bytes(text))):
             yield encoded
-            yield encoded.rstrip("=")
+            yield encoded.replace("+", "-").replace("/", "_")
+
+
+def _inside_base64(value: bytes) -> Iterator[str]:
+    """What the value becomes within something longer, as in `user:password`, wherever it starts there."""
+    for before, first in enumerate((0, 2, 3)):
+        encoded = binascii.b2a_base64(bytes(before) + value, newline=False).decode("ascii")
+        # The characters at both ends depend on what stands beside the value.
+        yield encoded[first : (before + len(value)) * 8 // 6]
 
 
 def _as_bytes(text: str) -> bytes:

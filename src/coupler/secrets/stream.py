@@ -6,6 +6,11 @@ shown, because nearly every text ends with the first character of some secret. S
 several pieces at most its first three characters are ever shown, before its mark. There are no timers:
 whoever ends the text calls `end`.
 
+A text that ends inside of a secret shows what was held back if that is no more than half of it. What comes
+after the end is another text, but a secret that goes on in it is hidden from there on: a thought or a dialog
+that stands between two pieces does not give it away. The same holds for a secret that becomes known when its
+beginning has been shown.
+
 In everything else the pieces that are shown, joined, are what `Masker.mask` makes of the whole text.
 """
 
@@ -14,8 +19,11 @@ from __future__ import annotations
 from coupler.secrets.finder import LONGEST_BEGINNING, Found
 from coupler.secrets.masker import Masker
 
-REMEMBERED = LONGEST_BEGINNING - 1
+UNNOTICED = LONGEST_BEGINNING - 1
 """Characters before the next one to show that a secret may have started in without being noticed."""
+
+REMEMBERED = 256
+"""Characters before it that are remembered, for secrets that become known late."""
 
 _NO_MARK = -1
 
@@ -23,15 +31,19 @@ _NO_MARK = -1
 class Stream:
     """One text in pieces. `masker` may be replaced between two pieces; it counts from the next one on."""
 
-    __slots__ = ("_covered", "_open", "_passed", "_text", "masker")
+    __slots__ = ("_covered", "_known", "_open", "_passed", "_suspect", "_text", "masker")
 
     def __init__(self, masker: Masker) -> None:
         self.masker = masker
+        # The masker that the last piece has passed.
+        self._known = masker
         # What was passed last (shown, or hidden behind a mark), and after it what is held back.
         self._text = ""
         self._passed = 0
         # Where in the text the secret starts for which something is held back.
         self._open = 0
+        # Where in the text a secret may have begun that goes on with the next piece, at the earliest.
+        self._suspect = 0
         # How much of what is held back belongs to the mark shown last; _NO_MARK if other text was shown last.
         self._covered = _NO_MARK
 
@@ -39,26 +51,31 @@ class Stream:
         """What may be shown after this piece; often the piece itself, sometimes nothing yet."""
         if not piece:
             return ""
+        masker = self.masker
+        if masker is not self._known:
+            self._known, self._suspect = masker, 0
         text = self._text + piece
         if self._passed == len(self._text):
-            if self.masker.finder.search(text) is None:
-                self._text = text[-REMEMBERED:]
-                self._passed = len(self._text)
+            if masker.finder.search(text, self._suspect) is None:
+                self._text = text = text[-REMEMBERED:]
+                self._passed = size = len(text)
+                self._suspect = size - UNNOTICED if size > UNNOTICED else 0
                 self._covered = _NO_MARK
                 return piece
-        elif self.masker.finder.goes_on(text[self._open :]):
+        elif masker.finder.goes_on(text[self._open :]):
             self._text = text
             return ""
-        return self._show(text, self.masker.finder.find(text))
+        return self._show(text, masker.finder.find(text))
 
     def end(self) -> str:
         """What was held back, with nothing more to come. The next piece begins another text."""
-        shown = ""
-        if self._passed < len(self._text):
-            # With nothing to come, a secret that is unfinished here is none.
-            found = self.masker.finder.find(self._text)
-            shown = self._show(self._text, found._replace(unfinished=len(self._text)))
-        self._text, self._passed, self._open, self._covered = "", 0, 0, _NO_MARK
+        shown, text = "", self._text
+        if self._passed < len(text):
+            found = self.masker.finder.find(text, is_over=True)
+            shown = self._show(text, found._replace(unfinished=len(text)))
+            # It may go on in the next text.
+            self._keep(text, len(text), found.unfinished)
+        self._covered = _NO_MARK
         return shown
 
     def _show(self, text: str, found: Found) -> str:
@@ -87,7 +104,8 @@ class Stream:
         return "".join(shown)
 
     def _keep(self, text: str, stop: int, unfinished: int) -> None:
-        forgotten = max(stop - REMEMBERED, 0)
+        forgotten = max(min(stop - REMEMBERED, unfinished), 0)
         self._text = text[forgotten:]
         self._passed = stop - forgotten
         self._open = unfinished - forgotten
+        self._suspect = max(min(self._passed - UNNOTICED, self._open), 0)
