@@ -7,6 +7,7 @@ what it left running in its group may hold the pipe open for ever.
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -60,6 +61,17 @@ class Job:
     def returncode(self) -> int | None:
         """That of the command itself, negative for a signal; None while it runs."""
         return self._child.returncode
+
+    @property
+    def ending(self) -> tuple[int | None, str | None]:
+        """The exit code, or the name of the signal that ended it; neither while it runs."""
+        code = self.returncode
+        if code is None or code >= 0:
+            return code, None
+        try:
+            return None, signal.Signals(-code).name
+        except ValueError:
+            return None, f"SIG{-code}"
 
     async def hear(self, listener: Listener) -> None:
         """Give the listener each piece of the output, until the output is over."""

@@ -1,5 +1,7 @@
 """The last bytes of an output that may be endless."""
 
+import codecs
+
 
 class Ring:
     """Keeps the last `limit` bytes of what is appended; memory stays below three times that."""
@@ -25,14 +27,31 @@ class Ring:
 
     def text(self) -> str:
         """What is kept, as text. Without its beginning it starts with a whole line, or character."""
+        kept = self._whole_characters()
+        if self._dropped and b"\n" in kept[:-1]:
+            kept = kept[kept.index(b"\n") + 1 :]
+        return kept.decode("utf-8", "replace")
+
+    def tail(self, *, is_final: bool) -> str:
+        """As much of the end as fits the limit, also when it is encoded again, from a whole character on.
+
+        Unless it is final, the last character may not be there yet, and is left out.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(self._whole_characters(), is_final)
+        encoded = text.encode()
+        if len(encoded) <= self._limit:
+            return text
+        # What is no text was replaced by something longer.
+        self._dropped = True
+        cut = encoded[len(encoded) - self._limit :]
+        return cut[_rest_of_character(cut) :].decode()
+
+    def _whole_characters(self) -> bytes:
         if len(self._kept) > self._limit:
             self._trim()
         kept = bytes(self._kept)
-        if self._dropped and b"\n" in kept[:-1]:
-            kept = kept[kept.index(b"\n") + 1 :]
-        elif self._dropped:
-            kept = kept[_rest_of_character(kept) :]
-        return kept.decode("utf-8", "replace")
+        return kept[_rest_of_character(kept) :] if self._dropped else kept
 
     def _trim(self) -> None:
         del self._kept[: -self._limit]
@@ -41,4 +60,5 @@ class Ring:
 
 def _rest_of_character(kept: bytes) -> int:
     """How many bytes at the beginning belong to a character that began before them."""
-    return next((index for index, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)
+    begins = (index for index, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80)
+    return next(begins, len(kept) if len(kept) < 4 else 0)

@@ -28,6 +28,8 @@ class Request:
         self.method = method
         self.params = params
         self.lane: Lane = None
+        self.error: RpcError | None = None
+        """What it was refused with, once it was."""
         self._peer = peer
         self._cancel: Callable[[], object] | None = None
         self._cancelled = False
@@ -40,6 +42,7 @@ class Request:
 
     def fail(self, error: RpcError) -> None:
         """Answer with an error."""
+        self.error = error
         try:
             frame = messages.failure(self.id, self._peer.screen(error, self.lane))
         except Exception as fault:
