@@ -7,16 +7,29 @@ prompt with the word "slow" makes it talk until it is cancelled. `coupler check`
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-from asyncio.subprocess import PIPE, Process, create_subprocess_exec
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from coupler import Agent, Choice, Command, Group, Login, Mode, Select, Session, Toggle, Turn, serve
+from coupler import (
+    Agent,
+    Choice,
+    Command,
+    Group,
+    Login,
+    McpError,
+    Mode,
+    NotPermittedError,
+    Select,
+    Session,
+    Toggle,
+    Turn,
+    serve,
+)
+from coupler.mcp.tool import Tool
 from coupler.schema import v1
 
 log = logging.getLogger("reference")
@@ -187,12 +200,21 @@ class Reference(Agent):
             await call.result({"exit_code": finished.exit_code})
 
     async def list_tools(self, turn: Turn) -> None:
-        """The tools of the editor's MCP servers. One that is broken fails its call, not the turn."""
-        servers = [each for each in turn.session.mcp_servers if isinstance(each, v1.McpServerStdio)]
-        for server in servers:
-            with suppress(OSError, ValueError, LookupError):
-                async with turn.tool(f"List the tools of {server.name}", kind="search") as call:
-                    await call.output(", ".join(await tools_of(server, turn.session)) or "no tools")
+        """The tools of the MCP servers. One that is broken fails its call, not the turn."""
+        for server in turn.mcp.servers:
+            with suppress(McpError):
+                async with turn.tool(f"List the tools of {server}", kind="search") as call:
+                    tools = await turn.mcp.tools(server)
+                    await call.output(", ".join(tool.name for tool in tools) or "no tools")
+                await self.use_tool(turn, tools)
+
+    async def use_tool(self, turn: Turn, tools: list[Tool]) -> None:
+        """Use the first tool that wants no arguments, if the user lets it. Its server is not asked."""
+        for tool in tools:
+            if not tool.input_schema.get("required"):
+                with suppress(NotPermittedError):
+                    await turn.mcp.call(tool.server, tool.name)
+                return
 
     async def ask_user(self, turn: Turn) -> None:
         """A form to fill in, and a page to open. Not to answer is an answer."""
@@ -214,35 +236,6 @@ async def read_notes(turn: Turn) -> str:
         return await turn.files.read(notes_of(turn.session))
     except FileNotFoundError:
         return ""
-
-
-async def tools_of(server: v1.McpServerStdio, session: Session) -> list[str]:
-    """Start an MCP server, ask it for its tools, and end it."""
-    env = session.env | {variable.name: variable.value for variable in server.env}
-    command = (server.command, *server.args)
-    process = await create_subprocess_exec(*command, cwd=session.cwd, env=env, stdin=PIPE, stdout=PIPE)
-    try:
-        async with asyncio.timeout(10):
-            info = {"name": "reference", "version": "1.0"}
-            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": info}
-            await exchange(process, {"id": 1, "method": "initialize", "params": hello})
-            await exchange(process, {"method": "notifications/initialized"})
-            listed = await exchange(process, {"id": 2, "method": "tools/list"})
-            return [tool["name"] for tool in listed["result"]["tools"]]
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-
-
-async def exchange(process: Process, message: dict[str, Any]) -> dict[str, Any]:
-    """Send an MCP message; if it is a request, wait for its answer."""
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-    while "id" in message:
-        answer: dict[str, Any] = json.loads(await process.stdout.readline())
-        if answer.get("id") == message["id"] and "method" not in answer:
-            return answer
-    return {}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from coupler import Agent, Turn, serve
+from coupler import Agent, McpError, Turn, serve
 
 SKIPPED = {".git", ".venv", "node_modules", "__pycache__", "site", "build", "dist"}
 
@@ -21,6 +21,7 @@ class Surveyor(Agent):
     async def prompt(self, turn: Turn) -> None:
         root = Path(turn.session.cwd)
         plan = await turn.plan("Find the Python files", "Read the longest one", "Say what was found")
+        await show_tools(turn)
 
         await turn.think(f"Whatever was asked, a survey of {root.name or root} comes first.")
         await plan.start(0)
@@ -45,6 +46,18 @@ class Surveyor(Agent):
             await turn.say(f"{word} ")
             await asyncio.sleep(0.02)  # as fast as a model speaks
         await plan.complete(2)
+
+
+async def show_tools(turn: Turn) -> None:
+    """Show what the MCP servers of the editor and of the configuration could do. One that fails is named."""
+    for server in turn.mcp.servers:
+        async with turn.tool(f"Look at the tools of {server}", kind="search") as call:
+            try:
+                tools = await turn.mcp.tools(server)
+            except McpError as error:
+                call.fail(str(error))
+            else:
+                await call.output(", ".join(tool.name for tool in tools) or "no tools")
 
 
 def find_python_files(root: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -27,9 +27,9 @@ def app(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-@pytest.fixture
-def start_target() -> Iterator[Start]:
-    """Starts `coupler serve TARGET`; each process must end by itself when the client leaves."""
+@contextmanager
+def starting(see_off: Callable[[RawClient], None]) -> Iterator[Start]:
+    """Gives what starts `coupler serve TARGET`; in the end each process is seen off, then killed."""
     started: list[RawClient] = []
     with ExitStack() as stack:
 
@@ -40,7 +40,14 @@ def start_target() -> Iterator[Start]:
 
         yield start
         for client in started:
-            leave(client)
+            see_off(client)
+
+
+@pytest.fixture
+def start_target() -> Iterator[Start]:
+    """Starts `coupler serve TARGET`; each process must end by itself when the client leaves."""
+    with starting(leave) as start:
+        yield start
 
 
 @pytest.fixture

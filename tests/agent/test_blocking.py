@@ -21,11 +21,13 @@ from coupler.agent.asides import Compacting
 from coupler.agent.blocking import (
     BlockingCall,
     BlockingCompacting,
+    BlockingMcp,
     BlockingPlan,
     BlockingTerminal,
     BlockingTurn,
 )
 from coupler.agent.call import Call
+from coupler.agent.mcp import TurnMcp
 from coupler.agent.plan import Plan
 from coupler.agent.terminal import Terminal
 from coupler.agent.turn import Turn
@@ -282,6 +284,7 @@ def test_a_cancel_ends_the_command_that_a_thread_waits_for(converse):
         (Call, BlockingCall),
         (Terminal, BlockingTerminal),
         (Compacting, BlockingCompacting),
+        (TurnMcp, BlockingMcp),
     ],
 )
 def test_everything_that_a_coroutine_can_do_a_plain_function_can_do(plain, blocking):

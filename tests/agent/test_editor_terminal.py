@@ -162,12 +162,24 @@ class TestRunning:
             ({"exitCode": 3}, (3, None)),
             ({"exitCode": 3, "signal": None}, (3, None)),
             ({"exitCode": None, "signal": "SIGKILL"}, (None, "SIGKILL")),
+            ({"exitCode": 0, "signal": "SIGTERM"}, (None, "SIGTERM")),
+            ({"exitCode": 0, "signal": ""}, (0, None)),
+            ({"exitCode": -1}, (None, None)),
+            ({"exitCode": "3"}, (None, None)),
             ({}, (None, None)),
+            (None, (None, None)),
         ],
     )
     def test_it_tells_how_the_command_ended(self, editor, ending, expected):
         editor.replies["wait_for_exit"] = {"result": ending}
         assert finished(editor, "'true'")[:2] == expected
+
+    @pytest.mark.parametrize("ending", [None, {}, {"exitCode": None}, {"exitCode": "7"}])
+    def test_what_the_wait_does_not_tell_comes_with_the_output(self, editor, ending):
+        editor.replies["wait_for_exit"] = {"result": ending}
+        status = {"exitCode": 7, "signal": None}
+        editor.replies["output"] = {"result": {"output": "", "truncated": False, "exitStatus": status}}
+        assert finished(editor, "'true'")[:2] == (7, None)
 
     def test_truncated_output_is_said_to_be(self, editor):
         editor.replies["output"] = {"result": {"output": "end", "truncated": True}}
@@ -249,9 +261,15 @@ class TestShowing:
 
 class TestWhatATerminalCannotDo:
     @pytest.mark.parametrize(
-        "statement", ["'cat', input='said\\n'", "'/bin/sh', '-c', 'echo said', env={'HOME': None}"]
+        "statement",
+        [
+            "'cat', input='said\\n'",
+            "'/bin/sh', '-c', 'echo said', env={'HOME': None}",
+            "'/bin/sh', '-c', 'echo said', 'bytes that are no UTF-8: \\udcff'",
+            "'/bin/sh', '-c', 'echo said', env={'BYTES': '\\udcff'}",
+        ],
     )
-    def test_input_and_removed_variables_run_here(self, editor, statement):
+    def test_input_removed_variables_and_bytes_that_are_no_text_run_here(self, editor, statement):
         assert finished(editor, statement) == (0, None, "said\n", False, False)
         assert editor.asked == []
 
@@ -274,12 +292,107 @@ class TestWhatATerminalCannotDo:
             ("'\\0true'", "holds a NUL character"),
             ("''", "The command is empty"),
             ("'true', env={'A=B': 'c'}", "cannot be the name of an environment variable"),
+            ("'true', env={'A': 5}", "The environment variable A must be text"),
+            ("'true', cwd='a\\0b'", "holds a NUL character"),
+            ("'true', input=5", "a command's input is text or bytes, not int"),
+            ("'true', output_limit=-1", "an output limit is a number of bytes from 0 on, not -1"),
+            ("'true', output_limit=1.5", "'float' object cannot be interpreted as an integer"),
+            (
+                "'true', output_limit=2**64",
+                "an output limit is a number of bytes from 0 on, not 18446744073709551616",
+            ),
+            ("'true', timeout=-1", "a timeout is a number of seconds from 0 on, not -1"),
+            ("'true', timeout=float('nan')", "a timeout is a number of seconds from 0 on, not nan"),
         ],
     )
     def test_what_is_no_command_is_refused_before_the_editor_is_asked(self, editor, statement, message):
         answer = editor.prompt(f"await turn.terminal.run({statement})")
         assert message in answer["error"]["message"]
         assert editor.asked == []
+
+
+class TestAfterAYes:
+    @pytest.mark.parametrize("offered", [TERMINAL, {}])
+    @pytest.mark.parametrize(
+        ("judged", "given", "is_run"),
+        [
+            ({}, {"PATH": "/tmp"}, False),
+            ({}, {"LANG": "C"}, True),
+            ({"OWN": "a"}, {"OWN": "b"}, False),
+            ({"OWN": "a"}, {"OWN": "a", "LANG": "C"}, True),
+            ({"OWN": "a"}, {"OWN": None}, False),
+            ({}, {"HOME": None}, False),
+        ],
+    )
+    def test_a_command_gets_only_variables_that_were_judged(
+        self, share, tmp_path, offered, judged, given, is_run
+    ):
+        client, _ = share(OBEDIENT, **offered)
+        editor = Terminals(client, client.new_session(str(tmp_path)))
+        request = editor.begin(
+            f"async with turn.tool('Look', kind='execute', command='true', env={judged!r}) as call:\n"
+            "    await call.permitted()\n"
+            f"    await turn.terminal.run('/bin/true', env={given!r})\n"
+        )
+        question = editor.serve_until(asks("session/request_permission"))
+        outcome = {"outcome": "selected", "optionId": "allow_once"}
+        client.send({"id": question["id"], "result": {"outcome": outcome}})
+
+        answer = editor.serve_until_answered(request)
+
+        if is_run:
+            assert answer["result"] == {"stopReason": "end_turn"}
+        else:
+            assert "NotPermittedError: the tool call 'Look' was permitted without the variable" in str(answer)
+            assert editor.asked == []
+
+    @pytest.mark.parametrize(
+        ("judged", "given", "is_run"),
+        [("", "sub", False), ("", ".", True), ("sub", "sub", True), ("sub", "", False)],
+    )
+    def test_a_command_runs_only_where_it_was_judged(self, share, tmp_path, judged, given, is_run):
+        client, _ = share(OBEDIENT)
+        (tmp_path / "sub").mkdir()
+        editor = Terminals(client, client.new_session(str(tmp_path)))
+        request = editor.begin(
+            f"async with turn.tool('Look', kind='execute', command='true', cwd={judged!r}) as call:\n"
+            "    await call.permitted()\n"
+            f"    await turn.terminal.run('/bin/true', cwd={given!r})\n"
+        )
+        question = editor.serve_until(asks("session/request_permission"))
+        assert ("cwd" in question["params"]["toolCall"]["rawInput"]) == bool(judged)
+        outcome = {"outcome": "selected", "optionId": "allow_once"}
+        client.send({"id": question["id"], "result": {"outcome": outcome}})
+
+        answer = editor.serve_until_answered(request)
+
+        if is_run:
+            assert answer["result"] == {"stopReason": "end_turn"}
+        else:
+            assert "was permitted for a command in" in str(answer)
+
+
+class TestAfterANo:
+    @pytest.mark.parametrize("offered", [TERMINAL, {}])
+    @pytest.mark.parametrize("options", ["", ", input='x'"])
+    def test_in_the_block_of_the_call_nothing_is_run(self, share, tmp_path, offered, options):
+        client, _ = share(OBEDIENT, **offered)
+        editor = Terminals(client, client.new_session(str(tmp_path)))
+        request = editor.begin(
+            "async with turn.tool('Heedless', kind='execute', command='touch here') as call:\n"
+            "    await call.permitted()\n"
+            f"    await turn.terminal.run('touch', 'here'{options})\n"
+        )
+        question = editor.serve_until(asks("session/request_permission"))
+        outcome = {"outcome": "selected", "optionId": "reject_once"}
+        client.send({"id": question["id"], "result": {"outcome": outcome}})
+
+        answer = editor.serve_until_answered(request)
+
+        assert "NotPermittedError: the tool call 'Heedless' may do nothing more" in answer["error"]["message"]
+        assert final_call(tool_updates(editor.updates))["status"] == "failed"
+        assert editor.asked == []
+        assert [*tmp_path.iterdir()] == []
 
 
 class TestFailing:

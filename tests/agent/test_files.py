@@ -1,18 +1,21 @@
 """The files of a turn: by which way they come, what is out of reach, and that nothing is lost in them."""
 
+import contextlib
+import errno
 import os
 import socket
 import stat
+import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from agent.steps import OBEDIENT, asks, cancel, end_of, error_of, final_call, text_of, tool_updates
-from coupler.agent import disk
-from coupler.agent.boundary import find_inside
-from coupler.agent.file_errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+from agent.steps import OBEDIENT, asks, cancel, end_of, error_of, final_call, says, text_of, tool_updates
+from coupler.files import disk
+from coupler.files.boundary import find_inside
+from coupler.files.errors import FileChangedError, OutsideRootsError, UnsuitableFileError
 from raw_client import is_answer_to, texts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes as POSIX has them")
@@ -57,22 +60,32 @@ class Buffers:
         self.texts = texts_by_path
         self.asked = []
         self.errors = {}
+        self.choices = []
+        self.updates = []
 
     def prompt(self, text):
         request = self.client.prompt_request(self.session, text)
         self.client.send(request)
-        updates = []
-        while not is_answer_to(frame := self.client.read(), request["id"]):
-            if frame["method"] == "session/update":
-                updates.append(frame["params"]["update"])
-            else:
+        self.updates = []
+        answer = self.serve_until(lambda frame: is_answer_to(frame, request["id"]))
+        return self.updates, answer
+
+    def serve_until(self, matches):
+        while True:
+            frame = self.client.read()
+            if frame.get("method") == "session/update":
+                self.updates.append(frame["params"]["update"])
+            elif "method" in frame:
                 self.asked.append((frame["method"], frame["params"]))
                 self.client.send({"id": frame["id"], **self._reply(frame["method"], frame["params"])})
-        return updates, frame
+            if matches(frame):
+                return frame
 
     def _reply(self, method, params):
         if method in self.errors:
             return {"error": self.errors[method]}
+        if method == "session/request_permission":
+            return {"result": {"outcome": {"outcome": "selected", "optionId": self.choices.pop(0)}}}
         if method == "fs/write_text_file":
             self.texts[params["path"]] = params["content"]
             return {"result": {}}
@@ -254,6 +267,113 @@ class TestDisk:
         assert file.read_bytes() == b"theirs"
         assert names_in(tmp_path) == ["a"]
 
+    def test_of_writers_at_once_none_loses_what_another_wrote(self, tmp_path):
+        (tmp_path / "a").write_bytes(b"0")
+        place = found("a", tmp_path)
+        written = []
+
+        def count_up():
+            for _ in range(100):
+                with contextlib.suppress(FileChangedError):
+                    before = disk.read(place)
+                    write(place, b"%d" % (int(before) + 1), before)
+                    written.append(before)
+
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            run_at_once(count_up, count_up, count_up, count_up)
+        finally:
+            sys.setswitchinterval(before)
+
+        assert int((tmp_path / "a").read_bytes()) == len(written) == len(set(written))
+        assert names_in(tmp_path) == ["a"]
+
+    def test_a_change_that_the_clock_does_not_show_is_seen(self, tmp_path):
+        file = tmp_path / "a"
+        file.write_bytes(b"old")
+        times = (file.stat().st_atime_ns, file.stat().st_mtime_ns)
+
+        def change_in_the_same_tick():
+            file.write_bytes(b"NEW")
+            os.utime(file, ns=times)
+            return True
+
+        with pytest.raises(FileChangedError):
+            write(found("a", tmp_path), b"new", b"old", change_in_the_same_tick)
+
+        assert file.read_bytes() == b"NEW"
+
+    @pytest.mark.parametrize("there", [b"old", None])
+    def test_on_a_full_disk_everything_stays_as_it_was(self, tmp_path, monkeypatch, there):
+        if there is not None:
+            (tmp_path / "a").write_bytes(there)
+
+        def fail(file):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left on device") as caught:
+            write(found("a", tmp_path), b"new", there)
+
+        assert caught.value.filename == str(tmp_path / "a")
+        assert names_in(tmp_path) == ([] if there is None else ["a"])
+        assert there is None or (tmp_path / "a").read_bytes() == there
+
+    def test_a_write_that_stops_halfway_leaves_the_old_file(self, tmp_path):
+        (tmp_path / "a").write_bytes(b"old")
+        program = (
+            "import resource, signal, sys\n"
+            "from coupler.files import disk\n"
+            "from coupler.files.boundary import find_inside\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
+            "place = find_inside('a', sys.argv[1], sys.argv[1:])\n"
+            "disk.write(place, b'x' * 100_000, b'old', lambda: True)\n"
+        )
+
+        ended = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, check=False)
+
+        assert b"File too large" in ended.stderr
+        assert names_in(tmp_path) == ["a"]
+        assert (tmp_path / "a").read_bytes() == b"old"
+
+    def test_what_takes_the_place_of_a_file_is_on_the_disk_before(self, tmp_path, monkeypatch):
+        (tmp_path / "a").write_bytes(b"old")
+        order = []
+        for name in ("fsync", "replace"):
+            monkeypatch.setattr(os, name, noting(order, name, getattr(os, name)))
+
+        write(found("a", tmp_path), b"new", b"old")
+
+        assert order == ["fsync", "replace"]
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+    def test_owner_and_group_are_kept(self, tmp_path):
+        (tmp_path / "a").write_bytes(b"old")
+        os.chown(tmp_path / "a", 1234, 2345)
+
+        write(found("a", tmp_path), b"new", b"old")
+
+        status = (tmp_path / "a").stat()
+        assert (status.st_uid, status.st_gid) == (1234, 2345)
+
+    @pytest.mark.parametrize(("keeps_group", "mode"), [(True, 0o664), (False, 0o644)])
+    def test_who_may_not_give_it_away_gives_no_other_group_more(
+        self, tmp_path, monkeypatch, keeps_group, mode
+    ):
+        (tmp_path / "a").write_bytes(b"old")
+        (tmp_path / "a").chmod(0o664)
+
+        def fchown(file, owner, group):
+            if owner != -1 or not keeps_group:
+                raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr(os, "fchown", fchown)
+        write(found("a", tmp_path), b"new", b"old")
+
+        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == mode
+
     def test_who_was_cancelled_meanwhile_changes_nothing(self, tmp_path):
         (tmp_path / "a").write_bytes(b"old")
 
@@ -387,6 +507,22 @@ def read_or_refuse(path, root):
         return disk.read(found(path, root))
     except (OSError, UnsuitableFileError):
         return None
+
+
+def run_at_once(*works):
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def noting(order, name, function):
+    def noted(*arguments, **keywords):
+        order.append(name)
+        return function(*arguments, **keywords)
+
+    return noted
 
 
 def write_or_refuse(path, root, expected):
@@ -542,6 +678,19 @@ class TestWritingTheDisk:
             str(tmp_path / "b"),
         ]
 
+    def test_a_link_stays_a_link_and_what_it_means_is_written(self, local, tmp_path):
+        client, session = local
+        (tmp_path / "real").write_text("old")
+        (tmp_path / "link").symlink_to("real")
+        (tmp_path / "to nothing").symlink_to("new")
+
+        client.prompt(session, "await turn.files.read('link')\nawait turn.files.write('link', 'one')")
+        client.prompt(session, "await turn.files.write('to nothing', 'two')")
+
+        assert ((tmp_path / "real").read_text(), (tmp_path / "new").read_text()) == ("one", "two")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "to nothing").is_symlink()
+
     def test_a_long_change_is_told_and_not_shown(self, local, tmp_path):
         client, session = local
 
@@ -661,6 +810,38 @@ class TestWritingTheDisk:
         assert end_of(client, request)[1]["result"] == {"stopReason": "cancelled"}
         assert not (tmp_path / "a").exists()
 
+    def test_a_write_that_its_caller_has_given_up_does_not_happen(self, converse, tmp_path):
+        client, _ = converse("""
+            import asyncio, threading
+            from coupler.files import disk
+            reached, given_up, over = threading.Event(), threading.Event(), threading.Event()
+            write = disk.write
+            def write_late(place, content, expected, may_go_on):
+                def ask_late():
+                    reached.set()
+                    return given_up.wait(10) and may_go_on()
+                try:
+                    write(place, content, expected, ask_late)
+                finally:
+                    over.set()
+            disk.write = write_late
+            async def agent(turn):
+                writing = asyncio.ensure_future(turn.files.write("a", "late"))
+                await asyncio.to_thread(reached.wait, 10)
+                writing.cancel()
+                await asyncio.wait({writing})
+                given_up.set()
+                await asyncio.to_thread(over.wait, 10)
+                await turn.say("given up" if writing.cancelled() else "done")
+        """)
+        directory = tmp_path / "project"
+        directory.mkdir()
+
+        updates, _ = client.prompt(client.new_session(str(directory)))
+
+        assert texts(updates) == "given up"
+        assert names_in(directory) == []
+
     def test_a_plain_function_has_the_same_words(self, converse, tmp_path):
         client, _ = converse("""
             def agent(turn):
@@ -730,6 +911,81 @@ class TestThroughTheEditor:
 
         assert "FileChangedError" in answer["error"]["message"]
         assert editor.texts[path] == "typed"
+
+    @pytest.mark.parametrize("offered", [BOTH, READS])
+    def test_what_another_program_saved_since_is_not_overwritten(self, edited, tmp_path, offered):
+        editor = edited(offered)
+        path = tmp_path / "a"
+        path.write_text("old")
+        editor.texts[str(path)] = "old"
+        editor.prompt("await turn.files.read('a')")
+        path.write_text("theirs")
+
+        _, answer = editor.prompt("await turn.files.write('a', 'new')")
+
+        assert "has changed since it was read" in answer["error"]["message"]
+        assert (editor.texts[str(path)], path.read_text()) == ("old", "theirs")
+
+    def test_what_another_program_saved_where_there_was_nothing_is_not_overwritten(self, edited, tmp_path):
+        editor = edited(BOTH)
+        editor.texts[str(tmp_path / "a")] = "typed"
+        editor.prompt("await turn.files.read('a')")
+        (tmp_path / "a").write_text("theirs")
+
+        _, answer = editor.prompt("await turn.files.write('a', 'new')")
+
+        assert "has changed since it was read" in answer["error"]["message"]
+        assert editor.texts[str(tmp_path / "a")] == "typed"
+
+    @pytest.mark.parametrize("saves", [True, False])
+    def test_what_the_user_saves_or_does_not_save_is_no_change(self, edited, tmp_path, saves):
+        editor = edited(BOTH)
+        path = tmp_path / "a"
+        path.write_bytes(b"old\r\n")
+        editor.texts[str(path)] = "typed\n"
+        editor.prompt("await turn.files.read('a')")
+
+        for text in ("one\n", "two\n"):
+            if saves:
+                path.write_bytes(editor.texts[str(path)].replace("\n", "\r\n").encode())
+            _, answer = editor.prompt(f"await turn.files.write('a', {text!r})")
+            assert answer.get("result") == {"stopReason": "end_turn"}, answer
+
+        assert editor.texts[str(path)] == "two\n"
+
+    def test_of_two_sessions_at_once_the_second_sees_what_the_first_wrote(self, edited, tmp_path):
+        first = edited(BOTH)
+        client, path = first.client, str(tmp_path / "a")
+        second = Buffers(client, client.new_session(str(tmp_path)))
+        first.texts[path] = "old"
+        second.texts = first.texts
+        for editor in (first, second):
+            editor.prompt("await turn.files.read('a')")
+        one = client.prompt_request(first.session, "await turn.files.write('a', 'first')")
+        client.send(one)
+        *_, question = client.read_until(asks("fs/read_text_file"))
+        client.send({"id": question["id"], "result": {"content": "old"}})
+        *_, write = client.read_until(asks("fs/write_text_file"))
+
+        two = client.prompt_request(
+            second.session,
+            "import asyncio\n"
+            "writing = asyncio.ensure_future(turn.files.write('a', 'second'))\n"
+            "await asyncio.wait({writing}, timeout=0.3)\n"
+            "await turn.say('waiting')\n"
+            "await writing\n",
+        )
+        client.send(two)
+        second.serve_until(says("waiting"))
+        client.send({"id": write["id"], **first._reply("fs/write_text_file", write["params"])})
+        answers = {}
+        while len(answers) < 2:
+            frame = second.serve_until(lambda frame: "method" not in frame)
+            answers[frame["id"]] = frame
+
+        assert answers[one["id"]]["result"] == {"stopReason": "end_turn"}
+        assert "has changed since it was read" in answers[two["id"]]["error"]["message"]
+        assert first.texts[path] == "first"
 
     def test_what_the_user_has_never_saved_is_not_overwritten(self, edited, tmp_path):
         editor = edited(BOTH)
@@ -889,6 +1145,29 @@ class TestAnEditorThatOffersHalf:
         assert Path(path).read_text() == "new"
         assert {method for method, _ in editor.asked} == {"fs/read_text_file"}
 
+    @pytest.mark.parametrize(
+        ("there", "shown", "text", "written"),
+        [
+            (b"a\r\nb\r\n", "a\nb\n", "a\nnew\n", b"a\r\nnew\r\n"),
+            (b"\xef\xbb\xbfa\n", "a\n", "new\n", b"\xef\xbb\xbfnew\n"),
+            (b"\xef\xbb\xbfa\r\n", "a\n", "new\n", b"\xef\xbb\xbfnew\r\n"),
+            (b"a\r\nb\n", "a\nb\n", "new\n", b"new\n"),
+            (b"a\r\n", "a\r\n", "new\n", b"new\n"),
+            (b"\xef\xbb\xbfa", "\ufeffa", "new", b"new"),
+        ],
+    )
+    def test_reading_only_what_the_editor_left_out_of_its_text_stays_in_the_file(
+        self, edited, tmp_path, there, shown, text, written
+    ):
+        editor = edited(READS)
+        path = tmp_path / "a"
+        path.write_bytes(there)
+        editor.texts[str(path)] = shown
+
+        editor.prompt(f"await turn.files.read('a')\nawait turn.files.write('a', {text!r})")
+
+        assert path.read_bytes() == written
+
     def test_reading_only_what_is_not_saved_is_not_lost(self, edited, tmp_path):
         editor = edited(READS)
         path = str(tmp_path / "a")
@@ -919,3 +1198,132 @@ class TestAnEditorThatOffersHalf:
         ]
         change = {"type": "diff", "path": path, "oldText": "saved", "newText": "new"}
         assert [update["content"] for update in updates if update.get("content")] == [[change]]
+
+
+# Asks, does not look at the answer, and goes on with the statement.
+HEEDLESS = """
+async with turn.tool("Heedless", kind="edit", path="a") as call:
+    await call.permitted()
+    {statement}
+"""
+
+
+class TestAfterANo:
+    """In the block of a call that was refused nothing is done any more, however heedless its code is."""
+
+    @pytest.mark.parametrize("offered", [{}, BOTH])
+    @pytest.mark.parametrize(
+        "statement", ["write('a', 'new', overwrite=True)", "read('a')", "read_bytes('a')", "exists('a')"]
+    )
+    def test_no_file_is_touched(self, edited, tmp_path, offered, statement):
+        editor = edited(offered)
+        editor.texts[str(tmp_path / "a")] = "old"
+        (tmp_path / "a").write_text("old")
+        editor.choices = ["reject_once"]
+
+        updates, answer = editor.prompt(HEEDLESS.format(statement=f"await turn.files.{statement}"))
+
+        assert "NotPermittedError: the tool call 'Heedless' may do nothing more" in answer["error"]["message"]
+        assert "(not permitted by the user): leave its block" in answer["error"]["message"]
+        assert final_call(tool_updates(updates))["status"] == "failed"
+        assert [method for method, _ in editor.asked] == ["session/request_permission"]
+        assert (editor.texts[str(tmp_path / "a")], (tmp_path / "a").read_text()) == ("old", "old")
+
+    def test_a_yes_lets_it_be_done_also_after_a_no(self, edited, tmp_path):
+        editor = edited({})
+        editor.choices = ["reject_once", "allow_once"]
+
+        _, answer = editor.prompt(
+            HEEDLESS.format(statement="await call.permitted(); await turn.files.write('a', 'new')")
+        )
+
+        assert answer["result"] == {"stopReason": "end_turn"}
+        assert (tmp_path / "a").read_text() == "new"
+
+    def test_outside_of_the_block_it_does_not_count(self, edited, tmp_path):
+        editor = edited({})
+        editor.choices = ["reject_once"]
+
+        _, answer = editor.prompt(HEEDLESS.format(statement="pass") + "await turn.files.write('b', 'new')")
+
+        assert answer["result"] == {"stopReason": "end_turn"}
+        assert names_in(tmp_path) == ["b"]
+
+    @pytest.mark.parametrize(
+        ("choices", "asks_again", "is_done"),
+        [
+            (["reject_once"], False, False),
+            (["reject_once", "reject_once"], True, False),
+            (["reject_once", "allow_once"], True, True),
+            (["allow_once", "reject_once"], True, False),
+            (["allow_once"], False, True),
+        ],
+    )
+    def test_a_call_in_the_block_counts_if_it_was_asked_for(
+        self, edited, tmp_path, choices, asks_again, is_done
+    ):
+        editor = edited({})
+        editor.choices = choices
+        inner = "async with turn.tool('Inner', kind='edit', path='b') as inner:\n"
+        question = "        await inner.permitted()\n" if asks_again else ""
+
+        _, answer = editor.prompt(
+            HEEDLESS.format(statement=f"{inner}{question}        await turn.files.write('b', 'new')")
+        )
+
+        assert ("result" in answer) == is_done
+        assert names_in(tmp_path) == (["b"] if is_done else [])
+
+    @pytest.mark.parametrize("handler", ["TimeoutError", "BaseException"])
+    def test_a_question_without_an_answer_is_a_no(self, edited, tmp_path, handler):
+        editor = edited({})
+        request = editor.client.prompt_request(
+            editor.session,
+            "import asyncio\n"
+            "async with turn.tool('Hasty', kind='edit', path='a') as call:\n"
+            "    try:\n"
+            "        async with asyncio.timeout(0.05):\n"
+            "            await call.permitted()\n"
+            f"    except {handler}:\n"
+            "        await turn.files.write('a', 'new')\n",
+        )
+        editor.client.send(request)
+
+        *_, answer = editor.client.read_until(lambda frame: is_answer_to(frame, request["id"]))
+
+        assert "(not permitted: the question was not answered)" in answer["error"]["message"]
+        assert names_in(tmp_path) == []
+
+    def test_code_that_swallows_the_error_does_not_complete_the_call(self, edited, tmp_path):
+        editor = edited({})
+        editor.choices = ["reject_once"]
+
+        updates, answer = editor.prompt(
+            "import coupler, contextlib\n"
+            "async with turn.tool('Heedless', kind='edit', path='a') as call:\n"
+            "    await call.permitted()\n"
+            "    with contextlib.suppress(coupler.NotPermittedError):\n"
+            "        await turn.files.write('a', 'new')\n"
+        )
+
+        assert answer["result"] == {"stopReason": "end_turn"}
+        call = final_call(tool_updates(updates))
+        assert (call["status"], text_of(call)) == ("failed", "not permitted by the user")
+        assert names_in(tmp_path) == []
+
+    def test_it_counts_in_a_plain_function_too(self, converse, tmp_path):
+        client, _ = converse("""
+            def agent(turn):
+                with turn.tool("Heedless", kind="edit", path="a") as call:
+                    call.permitted()
+                    turn.files.write("a", "new")
+        """)
+        directory = tmp_path / "project"
+        directory.mkdir()
+        editor = Buffers(client, client.new_session(str(directory)))
+        editor.choices = ["reject_once"]
+
+        _, answer = editor.prompt("")
+
+        assert "NotPermittedError" in answer["error"]["message"]
+        assert names_in(directory) == []

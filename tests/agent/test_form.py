@@ -4,7 +4,7 @@ import enum
 import math
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict
+from typing import Annotated, Any, Generic, Literal, NotRequired, Optional, TypedDict, TypeVar
 
 import msgspec
 import pydantic
@@ -51,6 +51,17 @@ class Settings(msgspec.Struct, rename="camel"):
     ratio: Annotated[float, Meta(gt=0, le=1)] = 0.5
     sizes: frozenset[Size] = frozenset()
     is_quiet: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Pair(Generic[T]):
+    """Two of a kind."""
+
+    first: T
+    second: T
 
 
 class Person(TypedDict):
@@ -170,7 +181,7 @@ class TestWhatClientsAreTold:
                 "default": [],
             },
             "only": {"type": "string", "title": "Only", "enum": ["x"], "default": "x"},
-            "maybe": {"type": "string", "title": "Size", "enum": ["s", "l"]},
+            "maybe": {"type": "string", "title": "Maybe", "enum": ["s", "l"]},
             "share": {"type": "number", "title": "Share", "minimum": 0, "maximum": 5, "default": 2},
         }
 
@@ -249,7 +260,7 @@ class TestWhatClientsAreTold:
             },
             "required": ["a"],
             "additionalProperties": False,
-            "$defs": {"A": {"type": "string", "enum": ["x", "y"], "description": "shared"}},
+            "$defs": {"A": {"title": "Ours", "type": "string", "enum": ["x", "y"], "description": "shared"}},
         }
 
         assert told(schema) == {
@@ -369,6 +380,7 @@ class TestWhatNoFormCanBe:
             ({**one(type="string"), "if": {}}, "the form: a form cannot express `if`"),
             ({**one(type="string"), "minProperties": 1}, "cannot express `minProperties`"),
             ({"properties": {f"f{i}": {"type": "string"} for i in range(65)}}, "more than 64 fields"),
+            (one(enum=["a", math.inf]), "neither text nor a number"),
             (one(enum=[f"v{i}" for i in range(1_001)]), "more than 1000 choices"),
             (5, "no form can be made of 5"),
             (pydantic.RootModel[int], "has no fields of its own"),
@@ -500,6 +512,7 @@ class TestWhatComesBack:
             ),
             (Release, {"version": "1.2"}, Release("1.2")),
             (Settings, {"maxRounds": 9, "sizes": ["s"]}, Settings(9, 0.5, frozenset({Size.SMALL}))),
+            (Pair[Size], {"first": "l", "second": "s"}, Pair(Size.LARGE, Size.SMALL)),
             (Person, {"name": "A"}, {"name": "A"}),
             (Person, {"name": "A", "born": "2000-01-01"}, {"name": "A", "born": date(2000, 1, 1)}),
             (

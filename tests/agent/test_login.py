@@ -7,7 +7,9 @@ import threading
 import msgspec
 import pytest
 
+from coupler.agent.agent import Agent
 from coupler.agent.errors import AuthRequiredError
+from coupler.agent.introduction import introduce, introduction_for
 from coupler.agent.login import Login, Logins
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 from coupler.wire.errors import RpcError
@@ -53,8 +55,16 @@ def yes():
     return True
 
 
-def on_the_wire(methods):
-    return msgspec.json.decode(msgspec.json.encode(methods))
+def agent_with(*logins):
+    return type("Private", (Agent,), {"logins": logins})
+
+
+def methods_for(client, introduction):
+    return on_the_wire(introduction_for(introduction, client).auth_methods)
+
+
+def on_the_wire(value):
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def code_of(raised):
@@ -67,12 +77,12 @@ class TestDeclarations:
     BARE = Login("bare", "Bare", check=no, command=["login"])
 
     def test_clients_are_told_of_terminals_only_if_they_have_them(self):
-        logins = Logins([self.AGENT, self.TERMINAL, self.BARE])
+        introduction = introduce(agent_with(self.AGENT, self.TERMINAL, self.BARE))
 
-        assert on_the_wire(logins.as_methods(PLAIN)) == [
+        assert methods_for(PLAIN, introduction) == [
             {"id": "key", "name": "API key", "description": "Set EXAMPLE_KEY"}
         ]
-        assert on_the_wire(logins.as_methods(WITH_TERMINAL)) == [
+        assert methods_for(WITH_TERMINAL, introduction) == [
             {"id": "key", "name": "API key", "description": "Set EXAMPLE_KEY"},
             {
                 "type": "terminal",
@@ -126,7 +136,9 @@ class TestDeclarations:
         ],
     )
     def test_one_can_log_out_if_a_login_says_how(self, logins, can):
-        assert Logins(logins).can_log_out is can
+        capabilities = introduce(agent_with(*logins)).agent_capabilities
+
+        assert on_the_wire(capabilities.auth) == ({"logout": {}} if can else {})
 
 
 async def raises():
@@ -458,7 +470,8 @@ class TestRefusedAuthentication:
 
         assert code_of(raised) == (-32000, "auth_required")
         assert raised.value.message == (
-            "Key did not log the user in; Key (Set EXAMPLE_KEY); or run `my-agent login` in a terminal"
+            "Key did not log the user in; log in first: Key (Set EXAMPLE_KEY); "
+            "or run `my-agent login` in a terminal"
         )
 
     @pytest.mark.parametrize(
@@ -536,3 +549,18 @@ class TestRefusedAuthentication:
 
         assert code_of(raised) == (-32603, "agent_failed")
         assert account.logouts == 1
+
+    def test_a_logout_waits_for_all_checks_at_once(self):
+        async def log_out():
+            together = asyncio.Barrier(3)
+
+            async def check():
+                await together.wait()
+                return True
+
+            logins = Logins([Login(id, id, check=check, logout=yes) for id in "abc"], limit=60)
+            async with asyncio.timeout(10):
+                await logins.log_out()
+            return together.broken
+
+        assert not asyncio.run(log_out())

@@ -1,5 +1,6 @@
 """Logging in, over stdio: what is advertised, what is gated, and what a terminal does."""
 
+import re
 import subprocess
 import sys
 
@@ -69,6 +70,24 @@ def test_nothing_works_before_the_login_and_everything_after_it(client, tmp_path
     session = client.new_session(str(tmp_path))
     assert texts(client.prompt(session)[0]) == "welcome"
     assert client.call("authenticate", {"methodId": "key"})["result"] == {}
+
+
+def test_the_refusal_names_the_command_to_run_and_it_works(client, tmp_path):
+    client.initialize(auth={"terminal": True})
+    message = client.call("session/new", setup(None, tmp_path))["error"]["message"]
+    [command] = re.findall("run `(.*)` in a terminal", message)
+
+    ended = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+
+    assert (ended.returncode, ended.stdout) == (0, "logged in\n")
+    assert client.new_session(str(tmp_path))
+
+
+def test_what_is_kept_can_be_looked_through_without_a_login(client):
+    client.initialize()
+
+    assert client.call("session/list", {})["result"] == {"sessions": []}
+    assert client.call("session/delete", {"sessionId": "x"})["result"] == {}
 
 
 def test_after_a_logout_it_is_as_before(client, tmp_path):

@@ -5,6 +5,7 @@ files it leaves behind, and what the shell commands make of them.
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -172,8 +173,9 @@ class Case:
     def start(self, *options: str) -> RawClient:
         return serve(self.app, *options, env={"LEAKY_TOKEN": SECRET, "LEAKY": NAMED})
 
-    def shell(self, *words: str) -> bytes:
-        done = subprocess.run([*COUPLER, *words], capture_output=True, timeout=PATIENCE, check=True)
+    def shell(self, *words: str, **env: str) -> bytes:
+        env = {**os.environ, **env}
+        done = subprocess.run([*COUPLER, *words], capture_output=True, timeout=PATIENCE, check=True, env=env)
         return done.stdout + done.stderr
 
     def files(self) -> bytes:
@@ -435,9 +437,99 @@ async def agent(turn):
 
     first, second = ([frame["params"]["update"] for frame in frames] for frames in (before, after))
     assert texts(first) == f"before {SECRET[:9]}"
-    assert texts(second) == f"{SECRET[9:]} after"
+    assert texts(second) == "[secret:LEAKY_TOKEN] after"
     ids = [update["messageId"] for update in (*first, *second) if "messageId" in update]
     assert len(set(ids)) == 2, "so that no reader joins what the dialog stands between"
+
+
+ENDINGS = {
+    "cancel": lambda client, session: client.send(
+        {"method": "session/cancel", "params": {"sessionId": session}}
+    ),
+    "end of input": lambda client, session: client.close_stdin(),
+    "crash": lambda client, session: client.process.kill(),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("cut", [3, 8, 10, 11, 19])
+def test_a_turn_that_is_cut_off_in_the_middle_of_a_secret_shows_and_keeps_half_of_it_at_most(
+    case, ending, cut
+):
+    case.app.write_text(f"""
+import asyncio, os
+
+async def agent(turn):
+    await turn.say("last: " + os.environ["LEAKY_TOKEN"][:{cut}])
+    async with turn.tool("Tool", id="tool") as call:
+        await call.output("last: " + os.environ["LEAKY_TOKEN"][:{cut}])
+        turn.session.set_title("ready")
+        await asyncio.Event().wait()
+""")
+    with case.start() as client:
+        client.initialize()
+        session = client.new_session(str(case.cwd))
+        client.send(client.prompt_request(session, "go"))
+        client.read_until(
+            lambda frame: frame.get("params", {}).get("update", {}).get("title") == "ready",
+        )
+        ENDINGS[ending](client, session)
+        if ending == "cancel":
+            leave(client)
+        client.wait()
+    shown = b"".join(client.lines) + case.files() + case.shell("sessions", "export", session)
+
+    assert SECRET[:11].encode() not in shown
+    if cut <= 10 and ending != "crash":
+        assert f"last: {SECRET[:cut]}".encode() in case.shell("sessions", "show", session)
+
+
+def test_whatever_stands_between_two_parts_of_a_secret_nobody_sees_both(case):
+    case.app.write_text("""
+import os
+from coupler.schema import v1
+
+async def agent(turn):
+    secret = os.environ["LEAKY_TOKEN"]
+    for cut in range(1, len(secret)):
+        for number in range(8):
+            await turn.say(secret[:cut])
+            match number:
+                case 0:
+                    await turn.think(secret[:cut])
+                case 1:
+                    async with turn.tool("Tool") as call:
+                        await call.output(secret[:cut])
+                        await call.diff("/x", "a", "b")
+                        await call.output(secret[cut:])
+                case 2:
+                    await turn.plan("something")
+                case 3:
+                    await turn.usage(1, 2)
+                case 4:
+                    await turn.say(v1.ImageContent("", "image/png"))
+                case 5:
+                    turn.session.set_title("title")
+                case 6:
+                    async with turn.compaction():
+                        pass
+                case 7:
+                    await turn.call_editor(v1.CreateUrlElicitationRequest(
+                        "?", "id", "https://host", session_id=turn.session.id))
+            await turn.say(secret[cut:])
+            if number == 0:
+                await turn.think(secret[cut:])
+            await turn.say(" ")
+""")
+    with case.start() as client:
+        session, _, asked = converse(case, client, "go", **OFFERS)
+        leave(client)
+
+    assert len(asked) == len(SECRET) - 1
+    assert b"".join(client.lines).count(b"[secret:LEAKY_TOKEN]") >= 8 * (len(SECRET) - 1)
+    kept = case.files() + case.shell("sessions", "export", "--format", "json", session)
+    # Of the second half there is nowhere a trace.
+    assert [trace for trace in traces_in(b"".join(client.lines) + kept) if trace in SECRET[10:]] == []
 
 
 def test_a_target_that_cannot_be_loaded_shows_none(case):
@@ -450,6 +542,113 @@ def test_a_target_that_cannot_be_loaded_shows_none(case):
     assert "[secret:LEAKY_TOKEN]" in answer["error"]["message"]
     assert b"RuntimeError: [secret:LEAKY_TOKEN]" in client.stderr
     assert traces_in(client.stderr + b"".join(client.lines)) == []
+
+
+LATE = """
+import os
+from coupler.schema import v1
+
+async def agent(turn):
+    secret = os.environ["PLAIN"]
+    turn.session.set_title(f"title {secret}")
+    turn.session.state = {"data": [secret], "secret": secret}
+    await turn.say(f"said {secret}")
+    await turn.think(f"thought {secret}")
+    await turn.say(v1.EmbeddedResource(v1.TextResourceContents(secret, "file:///x")))
+    await turn.plan(f"plan {secret}")
+    await turn.notice(f"notice {secret}", secret)
+    async with turn.compaction() as compaction:
+        await compaction.summarize(f"summary {secret}")
+    async with turn.tool(f"tool {secret}", input={"in": secret}) as call:
+        await call.output("x" * 190 + secret)
+        await call.diff("/x", f"old {secret}", f"new {secret}")
+        await call.result({"out": secret})
+    raise RuntimeError(f"error {secret}")
+"""
+
+
+@pytest.mark.parametrize("known", [{"LATE_TOKEN": SECRET}, {"LEAKY": SECRET}], ids=["environment", "named"])
+def test_what_was_kept_before_it_was_known_as_secret_is_not_shown_by_the_shell(case, known):
+    case.app.write_text(LATE)
+    with serve(case.app, env={"PLAIN": SECRET}) as client:
+        session, _, _ = converse(case, client, f"prompt {SECRET}", **OFFERS)
+        leave(client)
+    assert SECRET.encode() in case.files()
+
+    for words in (
+        ("list",),
+        ("list", "--json"),
+        ("show", session),
+        ("show", "--full", session),
+        ("export", session),
+        ("export", "--format", "json", session),
+    ):
+        assert SECRET.encode() in case.shell("sessions", *words), words
+        told = case.shell("sessions", *words, **known)
+        assert f"[secret:{next(iter(known))}]".encode() in told, words
+        assert traces_in(told) == [], words
+    exported = json.loads(case.shell("sessions", "export", "--format", "json", session, **known))
+    assert exported["session"]["id"] == session
+    assert exported["session"]["cwd"] == str(case.cwd)
+    assert exported["turns"][0]["end"]["outcome"] == "failed"
+
+
+def test_logs_show_none_whoever_brought_the_handler_and_whenever(case):
+    case.app.write_text("""
+import logging, os, sys, threading, warnings
+
+SECRET = os.environ["LEAKY_TOKEN"]
+logging.basicConfig(force=True, format="own %(message)s")
+library = logging.getLogger("library")
+library.addHandler(logging.StreamHandler())
+library.propagate = False
+
+class Careless:
+    def __del__(self):
+        raise RuntimeError(f"deleted {SECRET}")
+
+def thread():
+    raise RuntimeError(f"thread {SECRET}")
+
+async def agent(turn):
+    match turn.text:
+        case "log":
+            logging.warning("root %s", SECRET)
+            library.warning("library %s", SECRET)
+            warnings.warn(f"warned {SECRET}")
+        case "format":
+            logging.root.handlers[0].setFormatter(logging.Formatter("other %(message)s"))
+            logging.warning("%s", SECRET)
+        case "last resort":
+            logging.root.handlers.clear()
+            logging.getLogger("other").warning("last %s", SECRET)
+            logging.warning("anew %s", SECRET)
+        case "raise":
+            worker = threading.Thread(target=thread)
+            worker.start()
+            worker.join()
+            Careless()
+            sys.excepthook(ValueError, ValueError(f"uncaught {SECRET}"), None)
+""")
+    with case.start() as client:
+        converse(case, client, "log", "format", "last resort", "raise")
+        leave(client)
+
+    mark = "[secret:LEAKY_TOKEN]"
+    told = client.stderr.decode()
+    for line in (
+        f"own root {mark}",
+        f"library {mark}",
+        f"UserWarning: warned {mark}",
+        f"other {mark}",
+        f"last {mark}",
+        f"anew {mark}",
+        f"RuntimeError: thread {mark}",
+        f"RuntimeError: deleted {mark}",
+        f"ValueError: uncaught {mark}",
+    ):
+        assert line in told
+    assert traces_in(client.stderr) == []
 
 
 def test_a_plain_function_can_add_a_secret(case):

@@ -83,7 +83,10 @@ def test_a_yes_lets_the_call_run_and_complete(share):
             "not permitted by the user",
         ),
         ({"result": {"outcome": {"outcome": "selected", "optionId": ""}}}, "not permitted by the user"),
-        ({"error": {"code": -32601, "message": "no dialogs here"}}, "not permitted: no dialogs here"),
+        (
+            {"error": {"code": -32601, "message": "no dialogs here"}},
+            "not permitted: the client could not ask",
+        ),
         ({"error": "nonsense"}, "not permitted: "),
         ({"result": {"outcome": {"outcome": "maybe"}}}, "not permitted: "),
         ({"result": {"outcome": "allow_once"}}, "not permitted: "),
@@ -106,6 +109,39 @@ def test_anything_else_is_a_no_and_fails_the_call(share, reply, reason):
     assert call["status"] == "failed"
     assert text_of(call).startswith(reason)
     assert answer["result"] == {"stopReason": "end_turn"}
+
+
+def test_what_a_client_says_went_wrong_is_shortened(share):
+    client, session = share(AGENT)
+    request, before, question = ask(client, session)
+
+    client.send({"id": question["id"], "error": {"code": -32603, "message": "wrong " * 100_000}})
+
+    updates, _ = end_of(client, request)
+    assert len(text_of(final_call([*before, *updates]))) == 500
+
+
+@pytest.mark.parametrize(("prompt", "before"), [("permitted", ""), ("asked", "It broke ")])
+def test_no_half_of_a_secret_is_left_when_it_is_shortened(start, prompt, before):
+    source = """
+    async def agent(turn):
+        if turn.text == "asked":
+            answer = await turn.ask("Which one?", bool)
+            await turn.say(answer.reason)
+            return
+        async with turn.tool("Delete") as call:
+            await call.permitted()
+    """
+    secret = "sup3r-s3cret-t0ken"
+    client = start(source, env={"DEPLOY_TOKEN": secret})
+    client.initialize()
+    request, _, question = ask(client, client.new_session(), prompt)
+
+    client.send({"id": question["id"], "error": {"code": -32603, "message": before + f"{secret}, " * 50}})
+
+    _, answer = end_of(client, request)
+    assert answer["result"] == {"stopReason": "end_turn"}
+    assert b"sup3r" not in b"".join(client.lines)
 
 
 def test_a_cancel_ends_the_wait_and_takes_the_question_back(share):

@@ -36,6 +36,14 @@ for _ in range(3):
     subprocess.Popen([sys.executable, "-c", program])
 time.sleep(60)
 """
+STRAY = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if not os.fork():
+    os.setsid()
+    print("pid" + f" {os.getpid()} " + "pid", flush=True)
+time.sleep(60)
+"""
 POLITE = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("bye") or 7))
@@ -174,6 +182,9 @@ class TestRunning:
             ("run('true', 'a\\0b')", "holds a NUL character"),
             ("run('')", "The command is empty"),
             ("run('true', env={'A=B': 'c'})", "cannot be the name of an environment variable"),
+            ("run('true', input=5)", "a command's input is text or bytes, not int"),
+            ("run('true', output_limit=-1)", "an output limit is a number of bytes from 0 on, not -1"),
+            ("run('true', timeout=float('nan'))", "a timeout is a number of seconds from 0 on, not nan"),
         ],
     )
     def test_what_cannot_be_started_says_why(self, share, statement, message):
@@ -294,6 +305,15 @@ class TestEnding:
         assert end_of(client, request)[1]["result"] == {"stopReason": "cancelled"}
         assert not any(map(is_running, pids))
         assert psutil.Process(client.process.pid).children(recursive=True) == []
+
+    def test_what_left_its_group_is_gone_too(self, converse):
+        client, session = converse(AGENT.replace("finished", "turn.grace = 0.3; finished", 1))
+        request, pids = start_until_pids(client, session, STRAY)
+
+        client.send(cancel(session))
+
+        assert end_of(client, request)[1]["result"] == {"stopReason": "cancelled"}
+        assert not is_running(pids[0])
 
     def test_when_the_client_leaves_it_is_gone_within_two_seconds(self, converse):
         client, session = converse(AGENT)

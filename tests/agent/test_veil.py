@@ -20,7 +20,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from coupler.agent import known_secrets
 from coupler.agent.errors import LONGEST_MESSAGE, describe
 from coupler.agent.json_value import MAX_TEXT, json_value
-from coupler.agent.masked import FUNCTIONAL, FUNCTIONAL_REQUESTS, masked_error
+from coupler.agent.masked import DEEPEST, FUNCTIONAL, FUNCTIONAL_REQUESTS, TOO_DEEP, masked_error
 from coupler.agent.session_environment import SessionEnvironment
 from coupler.agent.veil import Veil
 from coupler.events import (
@@ -203,13 +203,60 @@ def test_the_table_of_the_docs_is_that_of_the_code():
 
 def test_errors_are_covered_with_their_data_but_for_its_words():
     masker = Masker(declared_secrets({"TOKEN": SECRET}))
-    data = {"reason": SECRET, "path": SECRET, "sessionId": SECRET, "method": SECRET, "more": [SECRET]}
+    data = {"path": SECRET, "sessionId": SECRET, "method": SECRET, "more": [SECRET]}
 
     error = masked_error(RpcError(-1, f"no {SECRET}", data), masker)
 
     assert (error.code, error.message) == (-1, f"no {MARK}")
     assert error.data == {**data, "more": [MARK]}
     assert masked_error(RpcError(-1, "no", [SECRET]), masker).data == [MARK]
+
+
+def test_the_reason_of_an_error_stays_if_it_is_one_of_ours_and_is_covered_if_an_agent_made_it_up():
+    masker = Masker(declared_secrets({"TOKEN": SECRET, "WORD": "session"}))
+    assert masked_error(RpcError(-1, "no", {"reason": "unknown_session"}), masker).data == {
+        "reason": "unknown_session"
+    }
+    made_up = {"reason": f"login with {SECRET} failed", "kind": SECRET}
+    assert masked_error(RpcError(-1, "no", made_up), masker).data == {
+        "reason": f"login with {MARK} failed",
+        "kind": MARK,
+    }
+
+
+def test_keys_and_numbers_are_not_covered_and_bytes_are(veil):
+    veil.add({"PIN": "12345678"})
+    value = {SECRET: [12345678, 1.5, None, True], "bytes": SECRET.encode(), "text": "12345678"}
+    assert veil.covered(value) == {**value, "bytes": MARK.encode(), "text": "[secret:PIN]"}
+
+
+def test_what_has_no_secret_is_the_same_object_down_to_its_parts(veil):
+    inner = ["a", {"b": float("nan")}]
+    value = {"clean": inner, "other": ("text", 1)}
+    assert veil.covered(value) is value
+    assert veil.covered({"clean": inner, "dirty": SECRET})["clean"] is inner
+
+
+def test_what_is_nested_too_deeply_is_left_out_and_not_let_through(veil):
+    value: Any = SECRET
+    for _ in range(100_000):
+        value = [value]
+    covered = veil.covered(value)
+    for _ in range(DEEPEST):
+        [covered] = covered
+    assert covered == TOO_DEEP
+
+
+@pytest.mark.parametrize("levels", [DEEPEST + 1, 100_000])
+def test_a_user_block_that_is_nested_too_deeply_is_not_kept_and_breaks_nothing(veil, levels):
+    block = b'{"type":"x","deep":' + b"[" * levels + b'"%s"' % SECRET.encode() + b"]" * levels + b"}"
+    kept = veil.covered_blocks(b"[%s]" % block)
+    assert SECRET.encode() not in kept
+    assert TOO_DEEP.encode() in kept
+
+
+def test_what_is_no_json_in_a_journal_is_covered_as_text(veil):
+    assert veil.covered(Raw(b'{"text": %s' % SECRET.encode())) == Raw(b'{"text": %s' % MARK.encode())
 
 
 def test_a_user_block_is_kept_byte_for_byte_unless_there_is_a_secret_in_it(veil):
@@ -302,16 +349,70 @@ class TestTextInPieces:
         veil = Veil()
         veil.add({"TOKEN": SECRET})
         sent: list[Any] = []
-        for piece in pieces:
+        for piece in (*pieces, "."):
             veil.pass_on(Text(piece, "m"), sent.append)
         veil.end_message()
 
-        said, whole = "".join(event.text for event in sent), "".join(pieces)
+        said, whole = "".join(event.text for event in sent), "".join((*pieces, "."))
         assert SECRET not in said
         # Characters that were shown before the secret could be recognized stand before its mark.
         assert said.count(MARK) == whole.count(SECRET)
         if SECRET not in whole:
             assert said == whole
+
+
+class TestTextWithSomethingInIt:
+    """A secret in two parts of one text or of two, with something else between them."""
+
+    CUTS = range(1, len(SECRET))
+
+    @staticmethod
+    def check(shown: str, cut: int) -> None:
+        """No more than the first half is there, and a mark after it."""
+        before = SECRET[:cut] if cut <= len(SECRET) // 2 else MARK
+        assert shown in {f"{before}{SECRET[cut:more]}{MARK} there" for more in range(4)}
+
+    @pytest.mark.parametrize("between", [Thought("hm", "m2"), Content(v1.ImageContent("", "image/png"))])
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_a_message_that_a_thought_or_an_image_interrupts(self, veil, cut, between):
+        sent: list[Any] = []
+        for event in (Text(SECRET[:cut], "m1"), between, Text(f"{SECRET[cut:]} there", "m3")):
+            veil.pass_on(event, sent.append)
+        veil.end_message()
+
+        self.check("".join(event.text for event in sent if type(event) is Text), cut)
+
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_messages_and_thoughts_in_turns(self, veil, cut):
+        sent: list[Any] = []
+        for piece in (SECRET[:cut], SECRET[cut:], " there"):
+            veil.pass_on(Text(piece, f"m{piece}"), sent.append)
+            veil.pass_on(Thought(piece, f"t{piece}"), sent.append)
+        veil.end_message()
+
+        for kind in (Text, Thought):
+            self.check("".join(event.text for event in sent if type(event) is kind), cut)
+
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_a_message_that_ends_in_the_middle(self, veil, cut):
+        sent: list[Any] = []
+        veil.pass_on(Text(SECRET[:cut], "m1"), sent.append)
+        veil.end_message()
+        veil.pass_on(Text(f"{SECRET[cut:]} there", "m2"), sent.append)
+
+        self.check("".join(event.text for event in sent), cut)
+
+    @pytest.mark.parametrize("cut", CUTS)
+    def test_a_tools_output_with_a_diff_in_it(self, veil, cut):
+        diff = ToolOutput("call", v1.Diff("/x", "new"))
+        pieces = [
+            *output(veil, SECRET[:cut]),
+            *veil.covered_output(diff),
+            *output(veil, f"{SECRET[cut:]} there"),
+            *veil.end_output("call"),
+        ]
+        assert diff in pieces
+        self.check("".join(piece.text or "" for piece in pieces), cut)
 
 
 class TestWhatIsHeldBack:
@@ -386,6 +487,41 @@ class TestWhatIsSecret:
     def test_the_environment_holds_some(self, monkeypatch):
         monkeypatch.setenv("A_TOKEN", SECRET)
         assert Veil().mask(SECRET) == "[secret:A_TOKEN]"
+
+    @pytest.mark.parametrize("cut", range(1, len(SECRET)))
+    @pytest.mark.parametrize("kind", [Text, Thought])
+    def test_of_the_first_one_that_is_learned_when_it_has_begun_the_rest_is_hidden(self, kind, cut):
+        veil = Veil()
+        sent: list[Any] = []
+        for character in f"see {SECRET[:cut]}":
+            veil.pass_on(kind(character, "m"), sent.append)
+        veil.add({"TOKEN": SECRET})
+        for character in f"{SECRET[cut:]} there":
+            veil.pass_on(kind(character, "m"), sent.append)
+
+        said = "".join(event.text for event in sent)
+        assert said in {f"see {SECRET[: max(cut, more)]}{MARK} there" for more in range(4)}
+
+    @pytest.mark.parametrize("cut", range(1, len(SECRET)))
+    def test_so_it_is_in_a_tools_output(self, cut):
+        veil = Veil()
+        pieces = [*output(veil, f"see {SECRET[:cut]}")]
+        veil.add({"TOKEN": SECRET})
+        pieces += [*output(veil, f"{SECRET[cut:]} there"), *veil.end_output("call")]
+
+        assert "".join(piece.text or "" for piece in pieces) == f"see {SECRET[:cut]}{MARK} there"
+
+    def test_what_was_said_before_the_first_one_is_not_said_twice(self):
+        veil = Veil()
+        sent: list[Any] = []
+        veil.pass_on(Text(f"see {SECRET[:8]}", "m"), sent.append)
+        output(veil, SECRET[:8], "over")
+        assert veil.end_output("over") == ()
+        veil.add({"TOKEN": SECRET})
+        veil.pass_on(Text(" or not", "m"), sent.append)
+        veil.end_message()
+
+        assert [event.text for event in sent] == [f"see {SECRET[:8]}", " or not"]
 
     def test_a_variable_that_is_set_late_counts_from_the_next_turn_on(self, monkeypatch):
         veil = Veil()

@@ -340,3 +340,18 @@ def on_terminal(*arguments: object, typed: str = "") -> str:
                 break
             shown += data
     return shown.decode().replace("\r\n", "\n")
+
+
+def test_a_secret_in_a_rule_that_was_kept_before_it_was_known_is_not_shown_and_can_be_forgotten(
+    kept, tmp_path
+):
+    secret = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"
+    remember(kept, (str(tmp_path), "allow", "execute", f"curl -u {secret} *"))
+
+    for words in ((), ("--json",)):
+        listed = run("list", "--store", kept, *words, LATE_TOKEN=secret).stdout
+        assert "execute(curl -u [secret:LATE_TOKEN] *)" in listed
+        assert secret not in listed
+    rule = "execute(curl -u [secret:LATE_TOKEN] *)"
+    done = run("forget", rule, "--project", tmp_path, "--store", kept, LATE_TOKEN=secret)
+    assert done.stdout == "1 choice forgotten.\n"

@@ -1,6 +1,6 @@
 """`coupler trust`, as a person and a script use it.
 
-No key needs trust yet, so a small program adds two that do; everything else is the command as it is.
+A small program adds two keys that need trust; everything else is the command as it is.
 """
 
 from __future__ import annotations

@@ -58,7 +58,11 @@ INVALID = [
     ("permissions.denny = []", "unknown key `permissions.denny` in FILE line 1; did you mean `deny`?"),
     ("permissions = {\tdenny = [] }", "unknown key `permissions.denny` in FILE line 1; did you mean `deny`?"),
     ("[permissions]\nx = 1", "unknown key `permissions.x` in FILE line 2; use one of `allow`, `ask`, `deny`"),
-    ("[agent.coder]", "unknown key `agent` in FILE line 1; use one of `permissions`, `secrets`, `sessions`"),
+    ("[agent.coder]", "unknown key `agent` in FILE line 1; did you mean `agents`?"),
+    (
+        "[zebra.coder]",
+        "unknown key `zebra` in FILE line 1; use one of `permissions`, `agents`, `mcp`, `secrets`,",
+    ),
     ("[[zzzzz]]\n[[zzzzz]]", "unknown key `zzzzz` in FILE line 1; use one of `permissions`"),
     ("[sessions]\nkeep_days = 3", "unknown key `sessions.keep_days` in FILE line 2; use one of `store`"),
     ('"permissions.deny" = []', 'unknown key `"permissions.deny"` in FILE line 1; did you mean'),

@@ -50,14 +50,14 @@ class TestPrecedence:
         assert (texts(config[ALLOW]), texts(config[ASK])) == (["read"], ["fetch"])
         assert config[DENY][2].origin.directory == str(place.project)
         assert str(config[DENY][2].origin) == f"{project} line 4"
-        assert config.origin_of(DENY).layer == "project"
-        assert config.origin_of(ALLOW) == Origin("user", str(user), 2)
+        assert config.settings[DENY.name].origin.layer == "project"
+        assert config.settings[ALLOW.name].origin == Origin("user", str(user), 2)
 
     def test_what_nobody_set_has_its_default(self, place):
         config = place.load()
 
-        assert [config[key] for key in SCHEMA.keys] == [(), (), (), (), None, "normal"]
-        assert {str(config.origin_of(key)) for key in SCHEMA.keys} == {"the default"}
+        assert [config[key] for key in SCHEMA.keys] == [(), (), (), (), (), (), None, "normal"]
+        assert config.settings == {}
 
     @pytest.mark.parametrize(
         ("variable", "given", "value", "origin"),
@@ -76,7 +76,7 @@ class TestPrecedence:
 
         config = place.load(environ=environ, command_line=command_line)
 
-        assert (config[SYNCHRONOUS], config.origin_of(SYNCHRONOUS).layer) == (value, origin)
+        assert (config[SYNCHRONOUS], config.settings[SYNCHRONOUS.name].origin.layer) == (value, origin)
 
     def test_the_project_wins_over_the_user_where_it_may_and_the_environment_over_both(self, place):
         place.user_says("[server]\ncolour = 'red'\ncommand = '/user'")
@@ -87,7 +87,7 @@ class TestPrecedence:
         config = place.load(trust=trust, schema=MADE_UP)
         assert (config[COLOUR], config[COMMAND]) == ("blue", os.path.normpath("/project"))
         config = place.load(trust=trust, schema=MADE_UP, environ={**place.environ, "MADE_UP": "/variable"})
-        assert (config[COMMAND], str(config.origin_of(COMMAND))) == (
+        assert (config[COMMAND], str(config.settings[COMMAND.name].origin)) == (
             os.path.normpath("/variable"),
             "the variable MADE_UP",
         )

@@ -9,7 +9,7 @@ import pytest
 
 from coupler import home
 from coupler.config import ConfigError, load
-from coupler.config.keys import DENY
+from coupler.config.keys import ALLOW, DENY
 from coupler.config.lookup import project_file, user_file
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links")
@@ -33,13 +33,34 @@ def test_without_any_file_the_defaults_hold(place):
     assert (rules(config), config.project, config.notes) == ([], None, ())
 
 
-def test_the_nearest_file_wins(place):
+def test_the_nearest_file_is_the_projects_and_takes_back_nothing_that_those_above_it_forbid(place):
     place.project_says(says("root"))
     place.project_says(says("near"), below="src")
     (place.project / "src" / "deep" / "er").mkdir(parents=True)
 
-    assert rules(place.load(place.project / "src" / "deep" / "er")) == ["near"]
+    config = place.load(place.project / "src" / "deep" / "er")
+
+    assert rules(config) == ["root", "near"]
+    assert config.project.path == str(place.project / "src" / "coupler.toml")
     assert rules(place.load(place.project)) == ["root"]
+
+
+def test_a_file_above_the_nearest_one_cannot_loosen_either(place):
+    place.project_says("[permissions]\nallow = ['root']")
+    place.project_says(says("near"), below="src")
+
+    config = place.load(place.project / "src")
+
+    assert config[ALLOW] == ()
+    assert [note.key for note in config.notes] == ["permissions.allow"]
+
+
+def test_a_wrong_file_above_the_nearest_one_is_not_passed_over(place):
+    place.project_says("permisions = 1")
+    place.project_says(says("near"), below="src")
+
+    with pytest.raises(ConfigError, match="unknown key `permisions`"):
+        place.load(place.project / "src")
 
 
 @pytest.mark.parametrize("git", ["directory", "file"])

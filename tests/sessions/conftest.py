@@ -1,39 +1,23 @@
 """Agents whose sessions outlive them: served, ended in one way or another, and served again."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from agent.conftest import app, converse, share, shared_clients
+from agent.conftest import Start, app, converse, share, shared_clients, start, starting
 from agent.steps import leave
-from raw_client import RawClient, serve
+from raw_client import RawClient
 
-__all__ = ["app", "converse", "share", "shared_clients"]
-
-Start = Callable[..., RawClient]
+__all__ = ["app", "converse", "share", "shared_clients", "start"]
 
 
 @pytest.fixture
 def start_target() -> Iterator[Start]:
     """Starts `coupler serve TARGET`; what a test has not ended itself must end well by itself."""
-    started: list[RawClient] = []
-    with ExitStack() as stack:
-
-        def start(target: str | Path, *options: str, **keywords: Any) -> RawClient:
-            client = stack.enter_context(serve(target, *options, **keywords))
-            started.append(client)
-            return client
-
+    with starting(_leave_if_it_runs) as start:
         yield start
-        for client in started:
-            if client.process.poll() is None:
-                leave(client)
 
 
-@pytest.fixture
-def start(app: Callable[..., Path], start_target: Start) -> Start:
-    """Starts `coupler serve` on this source."""
-    return lambda source, *options, **keywords: start_target(app(source), *options, **keywords)
+def _leave_if_it_runs(client: RawClient) -> None:
+    if client.process.poll() is None:
+        leave(client)

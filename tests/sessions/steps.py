@@ -1,8 +1,9 @@
 """What the tests of lasting sessions do and look for again and again."""
 
+from collections.abc import Callable
 from typing import Any
 
-from agent.steps import update_of
+from agent.steps import leave, update_of
 from raw_client import Frame, RawClient, is_answer_to
 
 REMEMBERS = """
@@ -22,6 +23,21 @@ def setup(session: str | None, cwd: object, **more: Any) -> dict[str, Any]:
     """The params that open a session."""
     params = {"cwd": str(cwd), "mcpServers": [], **more}
     return params if session is None else {"sessionId": session, **params}
+
+
+def restarted(
+    start: Callable[[str], RawClient], source: str, cwd: object, *prompts: str
+) -> tuple[RawClient, str]:
+    """A process that was started after another has had a session with these prompts; and that session."""
+    first = start(source)
+    first.initialize()
+    session = first.new_session(str(cwd))
+    for text in prompts:
+        first.prompt(session, text)
+    leave(first)
+    second = start(source)
+    second.initialize()
+    return second, session
 
 
 def reopen(

@@ -4,7 +4,7 @@ import time
 
 from agent.steps import OBEDIENT, error_of, still_serves
 from raw_client import texts
-from sessions.steps import conversation, listed, reopen, setup
+from sessions.steps import conversation, listed, reopen, restarted, setup
 
 SLOW_TO_CLOSE = """
 import asyncio
@@ -158,17 +158,10 @@ def test_a_factory_finds_what_was_saved(start, tmp_path):
 
     serve(factory=make)
     """
-    first = start(source)
-    first.initialize()
-    session = first.new_session(str(tmp_path))
-    first.prompt(session, "hello")
-    first.close_stdin()
-    first.wait()
-    second = start(source)
-    second.initialize()
-    reopen(second, "session/resume", session, tmp_path)
+    client, session = restarted(start, source, tmp_path, "hello")
+    reopen(client, "session/resume", session, tmp_path)
 
-    assert texts(second.prompt(session)[0]) == "('hello', 1)"
+    assert texts(client.prompt(session)[0]) == "('hello', 1)"
 
 
 def test_a_command_that_nobody_waits_for_ends_with_its_turn(converse, tmp_path):

@@ -2,22 +2,14 @@
 
 import pytest
 
-from agent.steps import begin, error_of, says
-from sessions.steps import REMEMBERS, conversation, kinds, reopen, setup
+from agent.steps import begin, end_of, error_of
+from sessions.steps import REMEMBERS, conversation, kinds, reopen, restarted, setup
 
 
 def test_a_session_is_loaded_after_a_restart_and_goes_on_where_it_was(start, tmp_path):
-    first = start(REMEMBERS)
-    first.initialize()
-    session = first.new_session(str(tmp_path))
-    first.prompt(session, "one")
-    first.prompt(session, "two")
-    first.close_stdin()
-    first.wait()
+    client, session = restarted(start, REMEMBERS, tmp_path, "one", "two")
 
-    second = start(REMEMBERS)
-    second.initialize()
-    updates, answer = reopen(second, "session/load", session, tmp_path)
+    updates, answer = reopen(client, "session/load", session, tmp_path)
 
     assert "error" not in answer
     assert conversation(updates) == [
@@ -26,7 +18,7 @@ def test_a_session_is_loaded_after_a_restart_and_goes_on_where_it_was(start, tmp
         ("user", "two"),
         ("agent", "2: two"),
     ]
-    updates, _ = second.prompt(session, "three")
+    updates, _ = client.prompt(session, "three")
     assert conversation(updates) == [("agent", "3: three")]
 
 
@@ -97,16 +89,9 @@ def test_plan_mode_title_and_usage_come_back_as_they_were_last(start, tmp_path):
             turn.session.set_title("A better title")
             await turn.usage(100, 1000, cost=0.5, currency="EUR")
     """
-    first = start(source)
-    first.initialize()
-    session = first.new_session(str(tmp_path))
-    first.prompt(session, "go")
-    first.close_stdin()
-    first.wait()
-    second = start(source)
-    second.initialize()
+    client, session = restarted(start, source, tmp_path, "go")
 
-    updates, answer = reopen(second, "session/load", session, tmp_path)
+    updates, answer = reopen(client, "session/load", session, tmp_path)
 
     by_kind = {update["sessionUpdate"]: update for update in updates}
     assert [entry["status"] for entry in by_kind["plan"]["entries"]] == ["completed", "pending"]
@@ -171,22 +156,16 @@ def test_a_session_whose_turn_runs_is_not_loaded(converse, tmp_path):
 
 
 def test_a_prompt_right_behind_a_load_finds_the_session_open(start, tmp_path):
-    first = start(REMEMBERS)
-    first.initialize()
-    session = first.new_session(str(tmp_path))
-    first.prompt(session, "one")
-    first.close_stdin()
-    first.wait()
-    client = start(REMEMBERS)
-    client.initialize()
+    client, session = restarted(start, REMEMBERS, tmp_path, "one")
 
     load = client.request("session/load", setup(session, tmp_path))
     prompt = client.prompt_request(session, "two")
     client.send(load, prompt)
 
     assert "result" in client.answer_to(load)
-    assert client.answer_to(prompt)["result"] == {"stopReason": "end_turn"}
-    assert says("two")
+    updates, answer = end_of(client, prompt)
+    assert answer["result"] == {"stopReason": "end_turn"}
+    assert conversation(updates)[-1] == ("agent", "2: two")
 
 
 def test_a_session_that_a_live_process_holds_is_refused_and_its_process_is_named(start, tmp_path):

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from agent.steps import asks, cancel, end_of, leave, still_serves, text_of, tool_updates
-from raw_client import is_answer_to, serve
+from agent.steps import asks, cancel, end_of, final_call, leave, still_serves, text_of, tool_updates
+from raw_client import is_answer_to, serve, texts
 from sessions.asking import (
     ACTOR,
     ALLOW_ALWAYS,
@@ -108,6 +108,18 @@ class TestTheQuestion:
             {"type": "diff", "path": path, "oldText": "a\n", "newText": "b\n"}
         ]
 
+    @pytest.mark.parametrize(
+        ("option", "ended"), [(ALLOW_ONCE, ["in_progress", "completed"]), (REJECT_ONCE, ["failed"])]
+    )
+    def test_a_call_that_shows_its_change_first_does_not_run_before_it_is_allowed(
+        self, worker, option, ended
+    ):
+        change = {"path": "src/main.py", "old": "a\n", "new": "b\n"}
+
+        outcome = worker.does(kind="edit", diff=change, answer=option)
+
+        assert outcome.statuses == ["pending", *ended]
+
     def test_the_path_of_a_change_is_judged_whatever_else_was_said(self, worker, project):
         (project / "coupler.toml").write_text('[permissions]\ndeny = ["edit(secret/**)"]\n')
         strict = Worker(worker.client, project)
@@ -117,6 +129,43 @@ class TestTheQuestion:
 
         assert not outcome.is_permitted
         assert "is denied by `edit(secret/**)`" in outcome.reason
+
+    def test_a_path_is_judged_by_where_it_leads_when_dots_follow_a_link(self, worker, project):
+        (project.parent / "other" / "deep").mkdir(parents=True)
+        (project / "link").symlink_to(project.parent / "other" / "deep")
+
+        assert worker.does(kind="read", path="src/../x").is_permitted
+        assert not worker.does(kind="read", path="link/../x", answer=REJECT_ONCE).is_permitted
+        change = {"path": "link/../x", "old": None, "new": "b"}
+        assert not worker.does(kind="read", diff=change, answer=REJECT_ONCE).is_permitted
+
+    def test_it_shows_the_variables_that_a_command_is_given_but_no_secret(self, worker):
+        env = {"GIT_SSH_COMMAND": "ssh -v", "DEPLOY_TOKEN": "f3b91c07d2aa4e58", "HOME": None}
+
+        outcome = worker.does(env=env, answer=REJECT_ONCE, **COMMIT)
+
+        shown = outcome.question["toolCall"]["rawInput"]["env"]
+        assert {**shown, "DEPLOY_TOKEN": ""} == {**env, "DEPLOY_TOKEN": ""}
+        assert "f3b91c07" not in json.dumps(outcome.question)
+        assert [*outcome.names] == [ALLOW_ONCE, REJECT_ONCE]
+
+    def test_a_remembered_yes_is_none_for_the_same_command_with_other_variables(self, worker):
+        assert worker.does(answer=ALLOW_ALWAYS, **COMMIT).is_permitted
+        assert worker.does(env={"LANG": "C"}, **COMMIT).is_permitted
+        assert not worker.does(env={"GIT_DIR": "x"}, answer=REJECT_ONCE, **COMMIT).is_permitted
+
+    def test_a_nearer_file_does_not_hide_what_one_above_it_denies(self, client, project):
+        (project / "coupler.toml").write_text(
+            '[permissions]\ndeny = ["edit(src/secret/**)", "execute(rm *)"]\n'
+        )
+        (project / "src").mkdir()
+        (project / "src" / "coupler.toml").write_text("[permissions]\ndeny = []\n")
+        worker = Worker(client, project / "src")
+
+        for wish in ({"kind": "edit", "path": "secret/x"}, {"kind": "execute", "command": "rm x"}):
+            outcome = worker.does(**wish)
+            assert not outcome.is_permitted
+            assert f"in {project}/coupler.toml line 2" in outcome.reason
 
     def test_its_answers_say_what_they_mean_and_for_how_long(self, worker):
         assert worker.does(answer=REJECT_ONCE, **COMMIT).names == {
@@ -162,6 +211,19 @@ class TestTheQuestion:
 
         assert worker.does(answer=ALLOW_ALWAYS, **COMMIT).is_permitted
         assert worker.does(**COMMIT).is_permitted
+
+    def test_a_plain_function_shows_its_change_before_it_runs_too(self, start, project):
+        client = start("""
+            def agent(turn):
+                with turn.tool("Do it", kind="edit") as call:
+                    call.diff("src/main.py", "a", "b")
+                    turn.say("yes" if call.permitted() else "no")
+        """)
+        client.initialize()
+
+        outcome = Worker(client, project).does(answer=ALLOW_ONCE)
+
+        assert outcome.statuses == ["pending", "in_progress", "completed"]
 
 
 class TestOnce:
@@ -236,6 +298,14 @@ class TestAlwaysInThisProject:
         assert worker.does(**COMMIT).is_permitted
         assert permissions("forget", "execute(git add *)", "--project", project, home=home).returncode == 0
         assert not worker.does(kind="execute", command=line, answer=REJECT_ONCE).is_permitted
+
+    def test_a_project_that_was_moved_or_replaced_by_a_link_is_another_one(self, worker, project):
+        assert worker.does(answer=ALLOW_ALWAYS, **COMMIT).is_permitted
+        moved = project.rename(project.with_name("moved"))
+        project.symlink_to(moved)
+
+        for place in (moved, project):
+            assert not Worker(worker.client, place).does(answer=REJECT_ONCE, **COMMIT).is_permitted
 
     def test_a_rule_that_denies_beats_what_was_allowed(self, worker, project):
         worker.does(answer=ALLOW_ALWAYS, **COMMIT)
@@ -395,6 +465,17 @@ class TestNo:
         assert end["result"] == {"stopReason": "cancelled"}
         assert worker.client.answer_to(close)["result"] == {}
 
+    def test_of_two_answers_the_first_counts(self, worker, home, project):
+        question = worker.is_asked(**COMMIT)
+        once_more = {"id": question.id, **selected(ALLOW_ALWAYS)}
+
+        worker.client.send({"id": question.id, **selected(REJECT_ONCE)}, once_more, once_more)
+
+        updates, end = end_of(worker.client, question.prompt)
+        assert (texts(updates), end["result"]) == ("no", {"stopReason": "end_turn"})
+        still_serves(worker.client)
+        assert remembered(home, project) == []
+
     def test_only_the_session_that_asked_is_answered(self, worker, project):
         sibling = Worker(worker.client, project)
         first, second = worker.is_asked(**EDIT), sibling.is_asked(**EDIT)
@@ -403,6 +484,128 @@ class TestNo:
         said = answer(worker, first, ALLOW_ONCE)
 
         assert said == "yes"
+
+
+class TestDialogsAtOnce:
+    """Calls of one turn that ask at the same time."""
+
+    @pytest.fixture
+    def crowd(self, start, coupler_home, project):
+        client = start("""
+            import asyncio, json
+
+            async def act(turn, title, wish):
+                async with turn.tool(title, **wish) as call:
+                    await turn.say(f"{title}:{'yes' if await call.permitted() else 'no'} ")
+
+            async def agent(turn):
+                await asyncio.gather(*(act(turn, *each) for each in json.loads(turn.text).items()))
+        """)
+        client.initialize()
+        return Crowd(client, project)
+
+    @pytest.mark.parametrize(
+        ("option", "said", "status", "reason"),
+        [
+            (ALLOW_ALWAYS, "yes", "completed", ""),
+            (
+                REJECT_ALWAYS,
+                "no",
+                "failed",
+                "not permitted: `git commit --amend` is denied by `execute(git commit *)` in"
+                " what you chose in this project",
+            ),
+        ],
+    )
+    def test_an_always_answers_the_others_that_it_decides_and_takes_them_back(
+        self, crowd, option, said, status, reason
+    ):
+        amend = {"kind": "execute", "command": "git commit --amend"}
+        questions = crowd.are_asked(one=COMMIT, two=amend, other=EDIT)
+
+        crowd.answers(questions["one"], option)
+        frames = crowd.until(lambda frame: "two:" in json.dumps(frame))
+        crowd.answers(questions["other"], REJECT_ONCE)
+        frames += crowd.until_the_end()
+
+        taken_back = [frame["params"] for frame in frames if frame.get("method") == "$/cancel_request"]
+        assert taken_back == [{"requestId": questions["two"]["id"]}]
+        assert sorted(texts(updates_in(frames)).split()) == sorted([f"one:{said}", f"two:{said}", "other:no"])
+        two = crowd.call_of(questions["two"], frames)
+        assert (two["status"], text_of(two)) == (status, reason)
+
+    @pytest.mark.parametrize("option", [ALLOW_ONCE, REJECT_ONCE])
+    def test_a_once_answers_no_other(self, crowd, option):
+        questions = crowd.are_asked(one=EDIT, two=EDIT)
+
+        crowd.answers(questions["one"], option)
+        crowd.answers(questions["two"], REJECT_ONCE if option == ALLOW_ONCE else ALLOW_ONCE)
+
+        said = texts(updates_in(crowd.until_the_end())).split()
+        yes, no = ("one", "two") if option == ALLOW_ONCE else ("two", "one")
+        assert sorted(said) == sorted([f"{yes}:yes", f"{no}:no"])
+
+    def test_an_answer_that_is_there_by_then_counts_itself(self, crowd):
+        questions = crowd.are_asked(one=EDIT, two=EDIT)
+
+        crowd.client.send(
+            {"id": questions["one"]["id"], **selected(ALLOW_ALWAYS)},
+            {"id": questions["two"]["id"], **selected(REJECT_ONCE)},
+        )
+
+        assert sorted(texts(updates_in(crowd.until_the_end())).split()) == ["one:yes", "two:no"]
+
+    def test_an_answer_to_what_was_taken_back_changes_nothing(self, crowd, coupler_home, project):
+        questions = crowd.are_asked(one=COMMIT, two=COMMIT)
+        crowd.answers(questions["one"], REJECT_ALWAYS)
+        crowd.until(lambda frame: frame.get("method") == "$/cancel_request")
+
+        crowd.answers(questions["two"], ALLOW_ALWAYS)
+
+        assert "two:no" in texts(updates_in(crowd.until_the_end()))
+        assert remembered(coupler_home, project) == [("reject", COMMITS)]
+
+    def test_a_cancel_takes_them_all_back(self, crowd):
+        questions = crowd.are_asked(one=COMMIT, two=EDIT)
+
+        crowd.client.send(cancel(crowd.session))
+
+        frames = crowd.until_the_end()
+        assert frames[-1]["result"] == {"stopReason": "cancelled"}
+        taken_back = [frame["params"] for frame in frames if frame.get("method") == "$/cancel_request"]
+        assert sorted(each["requestId"] for each in taken_back) == sorted(
+            question["id"] for question in questions.values()
+        )
+
+
+class Crowd:
+    """A session whose agent makes several calls at once."""
+
+    def __init__(self, client, cwd):
+        self.client = client
+        self.session = client.new_session(str(cwd))
+
+    def are_asked(self, **wishes):
+        """Begin the calls; returns their questions, by title."""
+        self.prompt = self.client.prompt_request(self.session, json.dumps(wishes))
+        self.client.send(self.prompt)
+        questions = [self.client.read_until(asks("session/request_permission"))[-1] for _ in wishes]
+        return {question["params"]["toolCall"]["title"]: question for question in questions}
+
+    def answers(self, question, option):
+        assert option in names_in(question["params"])
+        self.client.send({"id": question["id"], **selected(option)})
+
+    def until(self, fits):
+        return self.client.read_until(fits)
+
+    def until_the_end(self):
+        return self.client.read_until(lambda frame: is_answer_to(frame, self.prompt["id"]))
+
+    def call_of(self, question, frames):
+        """The call of a question, as a client shows it in the end."""
+        id = question["params"]["toolCall"]["toolCallId"]
+        return final_call([each for each in updates_in(frames) if each.get("toolCallId") == id])
 
 
 class TestCancel:

@@ -1,23 +1,16 @@
 """`session/resume`: go on without a replay."""
 
 from agent.steps import error_of
-from sessions.steps import REMEMBERS, conversation, reopen
+from sessions.steps import REMEMBERS, conversation, reopen, restarted
 
 
 def test_a_session_is_resumed_without_its_history_and_remembers(start, tmp_path):
-    first = start(REMEMBERS)
-    first.initialize()
-    session = first.new_session(str(tmp_path))
-    first.prompt(session, "one")
-    first.close_stdin()
-    first.wait()
-    second = start(REMEMBERS)
-    second.initialize()
+    client, session = restarted(start, REMEMBERS, tmp_path, "one")
 
-    updates, answer = reopen(second, "session/resume", session, tmp_path)
+    updates, answer = reopen(client, "session/resume", session, tmp_path)
 
     assert (updates, answer["result"]) == ([], {})
-    assert conversation(second.prompt(session, "two")[0]) == [("agent", "2: two")]
+    assert conversation(client.prompt(session, "two")[0]) == [("agent", "2: two")]
 
 
 def test_mcp_servers_may_be_left_out(converse, tmp_path):
@@ -46,16 +39,9 @@ def test_ids_of_tool_calls_are_not_used_again_after_a_restart(start, tmp_path):
         except ValueError as error:
             await turn.say(str(error))
     """
-    first = start(source)
-    first.initialize()
-    session = first.new_session(str(tmp_path))
-    first.prompt(session, "one")
-    first.close_stdin()
-    first.wait()
-    second = start(source)
-    second.initialize()
-    reopen(second, "session/resume", session, tmp_path)
+    client, session = restarted(start, source, tmp_path, "one")
+    reopen(client, "session/resume", session, tmp_path)
 
-    updates, _ = second.prompt(session, "two")
+    updates, _ = client.prompt(session, "two")
 
     assert "announced before" in conversation(updates)[0][1]

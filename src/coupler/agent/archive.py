@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -76,7 +77,7 @@ class Archive:
         self._take(session.id)
         with _told_to_clients():
             await self._store.create(record)
-            return Chronicle(await self._store.journal(session.id))
+            return Chronicle(await self._store.journal(session.id), partial(self.entries, session.id))
 
     async def find(self, id: str) -> SessionRecord:
         """What is kept of a session; another agent's are not known here."""
@@ -94,7 +95,9 @@ class Archive:
             if not await self._store.hold(record.id):
                 raise unknown_session(record.id)
             journal = await self._store.journal(record.id)
-        chronicle = Chronicle(journal, turns=record.turns, state=record.state)
+        chronicle = Chronicle(
+            journal, partial(self.entries, record.id), turns=record.turns, state=record.state
+        )
         if place.additional_directories != record.roots:
             chronicle.keep_roots(place.additional_directories)
             await chronicle.until_stored()

@@ -9,7 +9,7 @@ import asyncio
 import os
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import UNSET
 
@@ -20,6 +20,7 @@ from coupler.schema.v1 import Cost, TextContent
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
+    from coupler.schema.unstable import Usage as TokenUsage
 
 NOTICES = "session.notices"
 COMPACTION = "session.compaction"
@@ -40,6 +41,33 @@ def usage(used: int, size: int, cost: float | None, currency: str) -> Usage:
     if not 0 <= cost < float("inf"):
         raise ValueError(f"a cost is an amount from 0 on, not {cost}")
     return Usage(index(used), index(size), Cost(float(cost), plain_text(currency, "a currency")))
+
+
+def tokens(
+    input: int,
+    output: int,
+    cached_read: int | None,
+    cached_write: int | None,
+    thought: int | None,
+    total: int | None,
+) -> TokenUsage:
+    """What a turn has used, checked; without a total it is the sum."""
+    # Imported on use: most agents count nothing.
+    from coupler.schema.unstable import Usage as TokenUsage
+
+    kinds = {
+        "input_tokens": input,
+        "output_tokens": output,
+        "cached_read_tokens": cached_read,
+        "cached_write_tokens": cached_write,
+        "thought_tokens": thought,
+    }
+    known: dict[str, Any] = {name: index(count) for name, count in kinds.items() if count is not None}
+    known["total_tokens"] = sum(known.values()) if total is None else index(total)
+    for name, count in known.items():
+        if not 0 <= count <= MOST_TOKENS:
+            raise ValueError(f"`{name}` is a number of tokens from 0 on, not {count}")
+    return TokenUsage(**known)
 
 
 def make_notice(title: str, description: str | None, severity: str) -> Notice:

@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from coupler.agent.blocking_session import BlockingSession
 from coupler.agent.call import Call, step_into, step_out_of
+from coupler.agent.mcp import CALL_LIMIT
 from coupler.agent.terminal import OUTPUT_LIMIT, Finished, Terminal
 from coupler.agent.worker_loop import OnLoop, WorkerLoop
 from coupler.schema.v1 import ContentBlock, PlanEntry, PlanEntryPriority, StopReason, ToolKind
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from coupler.agent.command import Invocation
     from coupler.agent.editor import Editor
     from coupler.agent.files import Files
+    from coupler.agent.mcp import TurnMcp
     from coupler.agent.plan import Plan
     from coupler.agent.question import Answer
     from coupler.agent.turn import Turn
+    from coupler.mcp.errors import McpError
+    from coupler.mcp.tool import Tool, ToolResult
 
 T = TypeVar("T")
 
@@ -107,6 +111,10 @@ class BlockingTurn(OnLoop):
     def terminal(self) -> BlockingTerminal:
         return BlockingTerminal(self._turn.terminal, self._loop)
 
+    @property
+    def mcp(self) -> BlockingMcp:
+        return BlockingMcp(self._turn.mcp, self._loop)
+
     def say(self, content: str | ContentBlock) -> None:
         self._wait(self._turn.say(content))
 
@@ -124,6 +132,26 @@ class BlockingTurn(OnLoop):
 
     def usage(self, used: int, size: int, *, cost: float | None = None, currency: str = "USD") -> None:
         self._wait(self._turn.usage(used, size, cost=cost, currency=currency))
+
+    def count_tokens(
+        self,
+        input: int,
+        output: int,
+        *,
+        cached_read: int | None = None,
+        cached_write: int | None = None,
+        thought: int | None = None,
+        total: int | None = None,
+    ) -> None:
+        counted = self._turn.count_tokens(
+            input,
+            output,
+            cached_read=cached_read,
+            cached_write=cached_write,
+            thought=thought,
+            total=total,
+        )
+        self._wait(counted)
 
     def notice(self, title: str, description: str | None = None, *, severity: str = "info") -> None:
         self._wait(self._turn.notice(title, description, severity=severity))
@@ -149,9 +177,21 @@ class BlockingTurn(OnLoop):
         id: str | None = None,
         command: str | Sequence[str] | None = None,
         url: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
     ) -> BlockingCall:
         call = self._turn.tool(
-            title, kind=kind, name=name, path=path, line=line, input=input, id=id, command=command, url=url
+            title,
+            kind=kind,
+            name=name,
+            path=path,
+            line=line,
+            input=input,
+            id=id,
+            command=command,
+            url=url,
+            env=env,
+            cwd=cwd,
         )
         return BlockingCall(call, self._loop)
 
@@ -235,6 +275,13 @@ class BlockingCall(OnLoop):
     def result(self, value: Any) -> None:
         self._wait(self._call.result(value))
 
+    @property
+    def refusal(self) -> str | None:
+        return self._call.refusal
+
+    def fail(self, reason: str) -> None:
+        self._call.fail(reason)
+
     def permitted(self, *, deadline: float | None = None) -> bool:
         return self._wait(self._call.permitted(deadline=deadline))
 
@@ -277,6 +324,36 @@ class BlockingFiles(OnLoop):
 
     def exists(self, path: str | os.PathLike[str]) -> bool:
         return self._wait(self._files.exists(path))
+
+
+class BlockingMcp(OnLoop):
+    """`TurnMcp` for a plain function."""
+
+    def __init__(self, mcp: TurnMcp, loop: WorkerLoop) -> None:
+        super().__init__(loop)
+        self._mcp = mcp
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        return self._mcp.servers
+
+    @property
+    def broken(self) -> Mapping[str, McpError]:
+        return self._mcp.broken
+
+    def tools(self, server: str | None = None) -> list[Tool]:
+        return self._wait(self._mcp.tools(server))
+
+    def call(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = CALL_LIMIT,
+        deadline: float | None = None,
+    ) -> ToolResult:
+        return self._wait(self._mcp.call(server, tool, arguments, timeout=timeout, deadline=deadline))
 
 
 class BlockingTerminal(OnLoop):

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
 from coupler.agent.introduction import distribution_version, identity, identity_of, introduce
-from coupler.agent.login import Login, Logins
+from coupler.agent.login import Login, Logins, own_command
 from coupler.agent.serve_options import NO_OPTIONS, ServeOptions
 from coupler.schema.v1 import InitializeResponse
 
 if TYPE_CHECKING:
+    from coupler.agent.editor import Editor
     from coupler.agent.session import Session
 
 WHAT_CAN_BE_SERVED = (
     "serve takes a function with one parameter named `turn`, an Agent subclass or instance, "
     "or a string such as 'app.py:agent'"
 )
+
+
+class Backing(Protocol):
+    """What an agent only passes on to: it is started when the client is known, and says itself what it is."""
+
+    async def introduce(self, editor: Editor) -> InitializeResponse:
+        """Start it, and return what the client is told of it; raises what is to be answered if it fails."""
+
+    async def close(self) -> None:
+        """The client has left: end it."""
+
+
+@runtime_checkable
+class Servable(Protocol):
+    """An object that knows itself how it is served."""
+
+    def blueprint(self, options: ServeOptions) -> Blueprint:
+        """How each session gets its agent."""
 
 
 class Blueprint:
@@ -31,7 +50,8 @@ class Blueprint:
         *,
         identity: str,
         store: str | None,
-        logins: Sequence[Login] = (),
+        logins: Sequence[Login] | Logins = (),
+        backing: Backing | None = None,
     ) -> None:
         self.introduction = introduction
         self.agent_for = agent_for
@@ -39,7 +59,9 @@ class Blueprint:
         """What this agent's sessions are found by, whatever it is called this time."""
         self.store = store
         """What was said of the file that keeps its sessions: None for the user's, NO_STORE for none."""
-        self.logins = Logins(logins)
+        self.logins = logins if isinstance(logins, Logins) else Logins(logins, program=own_command())
+        self.backing = backing
+        """What is behind the agent, if it is not here."""
 
     @classmethod
     def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> Blueprint:

@@ -7,7 +7,7 @@ kept fails the turn, and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,7 +24,7 @@ from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from coupler.events.tool_call import ToolOutput
-    from coupler.store.journal import Journal
+    from coupler.store.journal import Entry, Journal
 
 TEXT_WAS_LOST = "a part of what was said could not be kept: the disk took nothing for too long"
 
@@ -32,7 +32,16 @@ TEXT_WAS_LOST = "a part of what was said could not be kept: the disk took nothin
 class Chronicle:
     """Writes a session's journal. It goes on where an earlier one ended."""
 
-    def __init__(self, journal: Journal, *, turns: int = 0, state: bytes | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        entries_after: Callable[[int], Awaitable[list[Entry]]],
+        *,
+        turns: int = 0,
+        state: bytes | None = None,
+    ) -> None:
+        self.entries_after = entries_after
+        """Reads what was kept after an entry, some of it at a time."""
         self.keep_text = journal.text
         """Keep a piece of text: a way without detours, for what models stream."""
         self.backlog = journal.backlog

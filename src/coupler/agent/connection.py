@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from coupler.agent.blueprint import Blueprint
+from coupler.agent.blueprint import Backing, Blueprint
 from coupler.agent.editor import Editor
 from coupler.agent.errors import (
     ALREADY_INITIALIZED,
@@ -51,7 +51,10 @@ class AgentConnection:
         already_introduced: bool = False,
         ended: asyncio.Event | None = None,
         frame_limit: int = DEFAULT_LIMIT,
+        backing: Backing | None = None,
+        introduced: Callable[[InitializeResponse], None] = lambda introduction: None,
     ) -> None:
+        """What is `backing` the agent is started once the client is known, and introduces itself then."""
         self.initialized = asyncio.Event()
         self.ended = ended or asyncio.Event()
         self.when_prompted: Callable[[], None] = lambda: None
@@ -60,6 +63,10 @@ class AgentConnection:
         self._introduction = introduction
         self._already_introduced = already_introduced
         self._sessions = Sessions(self._peer, blueprint)
+        self._backing = backing
+        self._introduced = introduced
+        # Requests that were read while the agent is still finding out what it can do.
+        self._waiting: list[Request] | None = None
         self._calls: SessionCalls | None = None
         self._logins = LoginCalls(blueprint)
 
@@ -84,6 +91,8 @@ class AgentConnection:
                 await self._peer.all_answered()
                 await self._sessions.leave_all()
                 await self._peer.drain()
+                if self._backing is not None:
+                    await self._backing.close()
         except TimeoutError:
             log.warning("the client was not waited for any longer")
         await self._peer.close(grace=0.2)
@@ -95,6 +104,9 @@ class AgentConnection:
             return
         if self._calls is None:
             raise RpcError.because(NOT_INITIALIZED, f"call initialize before {request.method}")
+        if self._waiting is not None:
+            self._waiting.append(request)
+            return
         is_login = request.method in ("authenticate", "logout")
         if not (is_login or request.method in self._calls) or not self._is_offered(request.method):
             message = f"this agent has no method {request.method!r}"
@@ -136,11 +148,40 @@ class AgentConnection:
         info = None if client.client_info is UNSET else client.client_info
         editor = Editor(self._peer, client.client_capabilities, info)
         self._calls = SessionCalls(self._sessions, editor, self._peer, lambda: self.when_prompted())
+        is_known = isinstance(self._introduction, Raw) or self._backing is None
         if self._already_introduced:
             request.waive()
-        else:
+        elif is_known:
             request.answer(introduction_for(self._introduction, client.client_capabilities))
+        if self._backing is not None:
+            self._waiting = None if is_known else []
+            self._peer.start(self._start_backing(self._backing, editor, None if is_known else request))
         self.initialized.set()
+
+    async def _start_backing(self, backing: Backing, editor: Editor, request: Request | None) -> None:
+        """Let what is behind the agent introduce itself; a client that still waits for that is told."""
+        try:
+            introduction = await backing.introduce(editor)
+        except RpcError as error:
+            # Like a target that cannot be imported: the sessions say why, where editors show it.
+            log.error("%s", error.message)
+        except Exception:
+            log.exception("what is behind the agent could not be started")
+        else:
+            self._introduced(introduction)
+            if request is not None:
+                self._introduction = introduction
+        if request is not None:
+            request.answer(introduction_for(self._introduction, editor.capabilities))
+            waiting, self._waiting = self._waiting or [], None
+            for each in waiting:
+                self._serve_waiting(each)
+
+    def _serve_waiting(self, request: Request) -> None:
+        try:
+            self.request_received(request)
+        except RpcError as error:
+            request.fail(error)
 
     def _without_secrets(self, answer: Any, lane: Lane) -> Any:
         """An answer or an error as people may see it; the first answer is the author's own words."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from coupler.agent import disk
-from coupler.agent.boundary import FilePath
 from coupler.agent.errors import EditorError
+from coupler.files import disk
+from coupler.files.boundary import FilePath
 from coupler.schema.v1 import ReadTextFileRequest, WriteTextFileRequest
 from coupler.wire.errors import METHOD_NOT_FOUND
 

@@ -83,7 +83,7 @@ class EditorTerminal:
                 await turn.call_editor(KillTerminalRequest(self._session.id, self._id), deadline=turn.grace)
         shown = await turn.call_editor(TerminalOutputRequest(self._session.id, self._id))
         output, is_cut = _last_of(shown.output, output_limit)
-        exit_code, signal = _how_it_ended(ending or shown.exit_status or None)
+        exit_code, signal = _how_it_ended(ending, shown.exit_status or None)
         return Finished(exit_code, signal, output, shown.truncated or is_cut, ending is None)
 
     def release(self, *, kills: bool) -> None:
@@ -141,9 +141,12 @@ def _last_of(output: str, limit: int) -> tuple[str, bool]:
 
 
 def _how_it_ended(
-    ending: WaitForTerminalExitResponse | TerminalExitStatus | None,
+    *endings: WaitForTerminalExitResponse | TerminalExitStatus | None,
 ) -> tuple[int | None, str | None]:
-    if ending is None:
-        return None, None
-    code = ending.exit_code
-    return (code if isinstance(code, int) else None), (ending.signal or None)
+    """The exit code or the signal, from the first answer that has one."""
+    for ending in endings:
+        if ending is not None and ending.signal:
+            return None, ending.signal
+        if ending is not None and isinstance(ending.exit_code, int):
+            return ending.exit_code, None
+    return None, None

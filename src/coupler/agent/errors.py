@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from coupler.agent.known_secrets import beginning_of
 from coupler.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
@@ -47,6 +49,17 @@ class AuthRequiredError(RpcError):
 
     def __init__(self, message: str) -> None:
         super().__init__(AUTH_REQUIRED.code, message, {"reason": AUTH_REQUIRED.name})
+
+
+class NotPermittedError(PermissionError):
+    """Something was to be done in the block of a tool call to which the answer was no."""
+
+
+class TurnFailedError(RpcError):
+    """Raised by an agent's code whose turn cannot be answered, for a reason that lies outside of the code."""
+
+    def __init__(self, message: str, **data: Any) -> None:
+        super().__init__(AGENT_FAILED.code, message, {"reason": AGENT_FAILED.name, **data})
 
 
 class EditorError(RpcError):

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import os
-from collections.abc import AsyncIterator, Coroutine
-from itertools import islice
+from collections.abc import AsyncIterator, Callable, Coroutine
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coupler.agent import disk
-from coupler.agent.boundary import FilePath, find_inside
-from coupler.agent.call import LAST_LINE, Call, innermost_call
+from coupler.agent.call import LAST_LINE, Call, check_not_refused, innermost_call
 from coupler.agent.editor_files import EditorFiles
-from coupler.agent.file_errors import FileChangedError, UnsuitableFileError
+from coupler.agent.known_files import writing
 from coupler.agent.text import plain_text
+from coupler.files import disk
+from coupler.files.boundary import FilePath, find_inside
+from coupler.files.errors import FileChangedError, OutsideRootsError
+from coupler.files.text import decoded, encoded, some_lines
 from coupler.schema.v1 import Diff, ToolKind
 
 if TYPE_CHECKING:
@@ -32,6 +32,12 @@ T = TypeVar("T")
 
 LONGEST_DIFF = 1024 * 1024
 """Characters of a change, old and new, that is shown whole: editors refuse messages that are too long."""
+
+ADVICE = "read it with read_bytes"
+"""For files that are no text."""
+
+MARK = "\ufeff"
+"""What some programs put at the beginning of UTF-8."""
 
 
 class Files:
@@ -73,6 +79,7 @@ class Files:
             self._turn.check_alive()
             if self._turn.is_cancelled:
                 raise asyncio.CancelledError("the turn was cancelled: it touches no more files")
+            check_not_refused(self._turn)
         except BaseException:
             work.close()
             raise
@@ -82,13 +89,15 @@ class Files:
         place = await self._find(path)
         async with self._in_call("Read", "read", place, line):
             is_whole = line is None and limit is None
+            # Looked at before the text: what is saved in between is noticed when the file is written.
+            saved = await self._saved(place) if is_whole else ""
             try:
                 text = await self._text(place, line, limit)
             except FileNotFoundError:
                 self._known.forget(place.real)
                 raise
             if is_whole:
-                self._known.note(place.real, self._comparable(text))
+                self._known.note(place.real, self._comparable(text), saved)
             return text
 
     async def _read_bytes(self, path: str | os.PathLike[str]) -> bytes:
@@ -98,14 +107,15 @@ class Files:
 
     async def _write(self, path: str | os.PathLike[str], text: str, overwrite: bool) -> None:
         place = await self._find(path)
-        content = _encoded(text, place)
-        async with self._known.writing(place.real):
+        content = encoded(text, place)
+        async with writing(place.real):
             verb = "Edit" if await asyncio.to_thread(disk.is_file, place) else "Create"
             async with self._in_call(verb, "edit", place) as call:
+                saved = await self._saved(place)
                 before = await self._text_if_there(place)
-                self._check_known(place, before, overwrite)
+                self._check_known(place, before, saved, overwrite)
                 await self._put(place, text, content, before)
-                self._known.note(place.real, self._comparable(text))
+                self._known.note(place.real, self._comparable(text), saved)
                 await self._show_change(call, place, before, text)
 
     async def _exists(self, path: str | os.PathLike[str]) -> bool:
@@ -139,8 +149,8 @@ class Files:
             # Also the editor is not asked for what is no file, or would be too long for an answer.
             await asyncio.to_thread(disk.is_file, place)
             return await self._editor.read(place, line, limit)
-        text = _decoded(await asyncio.to_thread(disk.read, place), place)
-        return text if line is None and limit is None else _lines(text, line or 1, limit)
+        text = decoded(await asyncio.to_thread(disk.read, place), place, ADVICE)
+        return text if line is None and limit is None else some_lines(text, line or 1, limit)
 
     async def _text_if_there(self, place: FilePath) -> str | None:
         if self._editor.can_read:
@@ -149,17 +159,34 @@ class Files:
 
     async def _disk_text_if_there(self, place: FilePath) -> str | None:
         try:
-            return _decoded(await asyncio.to_thread(disk.read, place), place)
+            return decoded(await asyncio.to_thread(disk.read, place), place, ADVICE)
         except FileNotFoundError:
             return None
 
-    def _check_known(self, place: FilePath, before: str | None, overwrite: bool) -> None:
+    async def _saved(self, place: FilePath) -> str:
+        """What is on the disk while the editor has its own text; nothing if it is not there, or out of sight.
+
+        An editor that has not noticed what another program saved would overwrite it.
+        """
+        if not self._editor.can_read:
+            return ""
+        try:
+            content = await asyncio.to_thread(disk.read, place)
+        except OutsideRootsError:
+            raise
+        except OSError:
+            return ""
+        return _plain_lines(content.decode(errors="surrogateescape"))
+
+    def _check_known(self, place: FilePath, before: str | None, saved: str, overwrite: bool) -> None:
         if place.real not in self._known:
             if before is not None and not overwrite:
                 message = f"{place.shown!r} exists and was not read: read it whole before you write it"
                 raise FileChangedError(message)
         elif not self._known.is_current(place.real, self._comparable(before or "")):
             # A file that is gone counts as an empty one: nothing is lost if there was nothing in it.
+            raise disk.changed(place)
+        elif self._editor.can_read and not self._known.is_saved(place.real, saved):
             raise disk.changed(place)
 
     async def _put(self, place: FilePath, text: str, content: bytes, before: str | None) -> None:
@@ -170,11 +197,15 @@ class Files:
         if not _same_lines(on_disk, before):
             message = f"{place.shown!r} has changes in the editor that are not saved: have them saved first"
             raise FileChangedError(message)
+        if on_disk is not None and before is not None:
+            content = _restored(text, before, on_disk).encode()
         expected = None if on_disk is None else on_disk.encode()
-        await asyncio.to_thread(disk.write, place, content, expected, self._may_go_on)
+        await asyncio.to_thread(disk.write, place, content, expected, self._condition())
 
-    def _may_go_on(self) -> bool:
-        return self._turn.is_alive and not self._turn.is_cancelled
+    def _condition(self) -> Callable[[], bool]:
+        """Whether the write is still wanted: its thread goes on when nobody waits for it any more."""
+        turn, task = self._turn, asyncio.current_task()
+        return lambda: turn.is_alive and not turn.is_cancelled and not (task and task.cancelling())
 
     async def _show_change(self, call: Call, place: FilePath, before: str | None, text: str) -> None:
         if before == text:
@@ -193,37 +224,23 @@ class Files:
         return _plain_lines(text) if self._editor.can_read else text
 
 
-def _decoded(content: bytes, place: FilePath) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        byte = f"byte 0x{content[error.start]:02x} at position {error.start}"
-        message = f"{place.shown!r} is not UTF-8 text ({byte}): read it with read_bytes"
-        raise UnsuitableFileError(message) from None
-
-
-def _encoded(text: str, place: FilePath) -> bytes:
-    try:
-        content = text.encode()
-    except UnicodeEncodeError as error:
-        message = f"the new text of {place.shown!r} has half a character at position {error.start}"
-        raise UnsuitableFileError(f"{message} (U+{ord(text[error.start]):04X}): leave it out") from None
-    disk.check_size(len(content), place)
-    return content
-
-
-def _lines(text: str, first: int, limit: int | None) -> str:
-    return "".join(islice(io.StringIO(text), first - 1, None if limit is None else first - 1 + limit))
-
-
 def _same_lines(one: str | None, other: str | None) -> bool:
     if one is None or other is None:
         return one is other
     return _plain_lines(one) == _plain_lines(other)
 
 
+def _restored(text: str, shown: str, on_disk: str) -> str:
+    """The text with the mark and line ends that the file has and that the editor did not show."""
+    if "\r\n" not in shown and "\r\n" in on_disk and "\n" not in on_disk.replace("\r\n", ""):
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    if on_disk.startswith(MARK) and not shown.startswith(MARK):
+        text = MARK + text.removeprefix(MARK)
+    return text
+
+
 def _plain_lines(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n")
+    return text.removeprefix(MARK).replace("\r\n", "\n")
 
 
 def _checked_line(line: int | None) -> int | None:

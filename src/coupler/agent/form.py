@@ -15,16 +15,6 @@ from typing import Any, Generic, TypeVar, overload
 
 from msgspec import UNSET
 
-from coupler.agent.form_field import (
-    ChoiceField,
-    ChoicesField,
-    Field,
-    FormError,
-    NumberField,
-    Option,
-    SwitchField,
-    TextField,
-)
 from coupler.agent.form_schema import outline
 from coupler.agent.form_types import (
     SINGLE,
@@ -34,7 +24,18 @@ from coupler.agent.form_types import (
     read_type,
     single_field,
 )
+from coupler.agent.known_secrets import beginning_of
 from coupler.agent.sensitive import asks_for_secret, names_secret, names_secret_number
+from coupler.forms.field import (
+    ChoiceField,
+    ChoicesField,
+    Field,
+    FormError,
+    NumberField,
+    Option,
+    SwitchField,
+    TextField,
+)
 from coupler.schema import v1
 
 __all__ = ["Form", "FormError"]
@@ -44,6 +45,8 @@ T = TypeVar("T")
 MOST_FIELDS = 64
 MOST_OPTIONS = 1_000
 """Choices of one field."""
+LONGEST_PROBLEM = 500
+"""Characters of what a type finds wrong with a value."""
 
 YES, NO = "Yes", "No"
 
@@ -141,7 +144,7 @@ class Form(Generic[T]):
             raise
         except (ValueError, TypeError) as error:
             # What the type itself checks, for example in `__post_init__`.
-            raise FormError(str(error)[:500] or type(error).__name__) from None
+            raise FormError(_shortened(error) or type(error).__name__) from None
         return made
 
 
@@ -191,9 +194,13 @@ def _model_error(error: ValueError) -> FormError:
     errors = getattr(error, "errors", None)
     first = next(iter(errors()), None) if callable(errors) else None
     if not isinstance(first, Mapping):
-        return FormError(str(error)[:500])
+        return FormError(_shortened(error))
     place = first.get("loc") or (None,)
-    return FormError(str(first.get("msg"))[:500], None if place[0] is None else str(place[0]))
+    return FormError(_shortened(first.get("msg")), None if place[0] is None else str(place[0]))
+
+
+def _shortened(problem: object) -> str:
+    return beginning_of(str(problem), LONGEST_PROBLEM)
 
 
 def _refuse_too_many_options(field: Field) -> None:

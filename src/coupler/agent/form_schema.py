@@ -14,7 +14,8 @@ from msgspec import json
 from msgspec.structs import replace
 
 from coupler.agent.declaration import readable
-from coupler.agent.form_field import (
+from coupler.agent.form_types import SINGLE
+from coupler.forms.field import (
     ChoiceField,
     ChoicesField,
     Field,
@@ -25,7 +26,6 @@ from coupler.agent.form_field import (
     distinct,
     pattern_of,
 )
-from coupler.agent.form_types import SINGLE
 
 MOST_REFERENCES = 10
 """References that lead to one another."""
@@ -124,7 +124,8 @@ def _referred(reference: object, root: Schema, where: str) -> Schema:
     if place in ("#/$defs", "#/definitions"):
         definitions = root.get(place[2:])
         if isinstance(definitions, Mapping) and isinstance(found := definitions.get(name), Mapping):
-            return found
+            # Its title is its own: all fields that refer to it would be called the same.
+            return _without(found, "title")
     raise ValueError(f"{where} refers to {reference!r:.100}, which is not in the schema's $defs")
 
 
@@ -237,7 +238,7 @@ def _titled_option(part: object, where: str) -> Option:
 def _option(value: object, where: str) -> Option:
     if isinstance(value, str):
         return Option(value, value, value)
-    if not isinstance(value, bool | int | float):
+    if not isinstance(value, bool | int | float) or not math.isfinite(value):
         raise ValueError(f"{where} has a choice that is neither text nor a number")
     text = json.encode(value).decode()
     return Option(text, text, value)

@@ -10,7 +10,7 @@ from msgspec import NODEFAULT, UNSET, inspect
 from msgspec.structs import replace
 
 from coupler.agent.declaration import readable
-from coupler.agent.form_field import (
+from coupler.forms.field import (
     ChoiceField,
     ChoicesField,
     Field,
@@ -48,8 +48,8 @@ def read_type(spec: object) -> inspect.Type:
 
 def fields_of_type(type: inspect.StructType | inspect.DataclassType | inspect.TypedDictType) -> list[Field]:
     """One field of the form for each of the type."""
-    labels = _dataclass_labels(type.cls) if isinstance(type, inspect.DataclassType) else {}
-    annotations = get_type_hints(type.cls, include_extras=True)
+    labels = _dataclass_labels(declared_class(type.cls)) if isinstance(type, inspect.DataclassType) else {}
+    annotations = get_type_hints(declared_class(type.cls), include_extras=True)
     return [
         _field(each, labels.get(each.name, {}), annotations.get(each.name))
         for each in type.fields
@@ -62,8 +62,14 @@ def single_field(type: inspect.Type, annotation: object) -> Field:
     return _field(inspect.Field(SINGLE, SINGLE, type), {}, annotation)
 
 
+def declared_class(cls: type) -> type:
+    """The class as it was written: `Pair` of `Pair[int]`."""
+    return get_origin(cls) or cls
+
+
 def own_docstring(cls: type) -> str | None:
     """The first paragraph of what a class says of itself, not of what Python made up or it inherited."""
+    cls = declared_class(cls)
     text = cls.__dict__.get("__doc__")
     if not isinstance(text, str) or text.startswith(f"{cls.__name__}("):
         return None

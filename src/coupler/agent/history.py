@@ -19,6 +19,7 @@ from coupler.events.record import End, Recorded, UserMessage, from_record
 from coupler.events.tool_call import CHANGEABLE, ToolOutput
 
 if TYPE_CHECKING:
+    from coupler.schema.v1 import ToolCallContent
     from coupler.store.journal import Entry
 
 INTERRUPTED = "interrupted"
@@ -65,6 +66,8 @@ class _Turn:
         match event:
             case ToolUpdate(id=id):
                 call, shown = self._calls.get(id) or self._begin(id)
+                if event.content is not UNSET:
+                    shown = _shown_whole(event.content)
                 self._calls[id] = (call.updated(event), shown)
             case ToolOutput(id, item, apart) if id in self._calls:
                 self._calls[id][1].add(item, apart=apart)
@@ -97,3 +100,11 @@ class _Turn:
         content = shown.content()
         call = call.updated(ToolUpdate(id=id, content=content)) if content else call
         return ToolUpdate(id=id, **{name: getattr(call, name) for name in CHANGEABLE if getattr(call, name)})
+
+
+def _shown_whole(content: tuple[ToolCallContent, ...]) -> Shown:
+    """What a call shows that was told whole."""
+    shown = Shown()
+    for index, item in enumerate(content):
+        shown.add(item, apart=index > 0)
+    return shown

@@ -23,6 +23,7 @@ from coupler.schema.v1 import (
     Implementation,
     InitializeResponse,
     LogoutCapabilities,
+    McpCapabilities,
     PromptCapabilities,
     SessionAdditionalDirectoriesCapabilities,
     SessionCapabilities,
@@ -81,9 +82,17 @@ def _capabilities(agent: Agent | type[Agent], options: ServeOptions) -> AgentCap
     return AgentCapabilities(
         load_session=keeps,
         prompt_capabilities=prompt,
+        mcp_capabilities=_mcp_capabilities(),
         session_capabilities=_session_capabilities(keeps=keeps, forks=keeps and options.offers(FORK)),
         auth=_login_capabilities(agent),
     )
+
+
+def _mcp_capabilities() -> McpCapabilities:
+    """Servers behind addresses need a package; servers that are commands are every agent's duty."""
+    from coupler.mcp.package import is_installed as has_package
+
+    return McpCapabilities(http=has_package(), sse=has_package())
 
 
 def _login_capabilities(agent: Agent | type[Agent]) -> AgentAuthCapabilities:

@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 from weakref import WeakValueDictionary
+
+_writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
+
+
+class _Known(NamedTuple):
+    text: bytes
+    saved: bytes
 
 
 class KnownFiles:
-    """Files by their real paths, with a digest of the text that the session saw last."""
+    """Files by their real paths, with digests of what the session saw last: the text, and what was saved."""
 
     def __init__(self) -> None:
-        self._digests: dict[str, bytes] = {}
-        self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._files: dict[str, _Known] = {}
 
     def __contains__(self, path: str) -> bool:
-        return path in self._digests
+        return path in self._files
 
-    def note(self, path: str, text: str) -> None:
-        """The session has seen this text in the file."""
-        self._digests[path] = _digest(text)
+    def note(self, path: str, text: str, saved: str) -> None:
+        """The session has seen this text in the file, when this was on the disk."""
+        self._files[path] = _Known(_digest(text), _digest(saved))
 
     def forget(self, path: str) -> None:
         """The session has seen that there is no such file."""
-        self._digests.pop(path, None)
+        self._files.pop(path, None)
 
     def is_current(self, path: str, text: str) -> bool:
         """Whether this is the text that the session saw last."""
-        return self._digests.get(path) == _digest(text)
+        known = self._files.get(path)
+        return known is not None and known.text == _digest(text)
 
-    def writing(self, path: str) -> asyncio.Lock:
-        """Held by who compares and writes: of two writers at once the second sees what the first wrote."""
-        lock = self._writing.get(path)
-        if lock is None:
-            lock = self._writing[path] = asyncio.Lock()
-        return lock
+    def is_saved(self, path: str, saved: str) -> bool:
+        """Whether this is what was on the disk, or the text that the session saw and that is saved now."""
+        known = self._files.get(path)
+        return known is not None and _digest(saved) in known
+
+
+def writing(path: str) -> asyncio.Lock:
+    """Held by who compares and writes, in whichever session: a second writer sees what the first wrote."""
+    key = asyncio.get_running_loop(), path
+    lock = _writing.get(key)
+    if lock is None:
+        lock = _writing[key] = asyncio.Lock()
+    return lock
 
 
 def _digest(text: str) -> bytes:

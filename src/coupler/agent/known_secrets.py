@@ -1,11 +1,10 @@
-"""The secrets that all sessions of a process share: those of its environment, and logs without any secret.
+"""The secrets that all sessions of a process share: those of its environment, and what any of them learned.
 
 `coupler.secrets` is imported on use, because an agent's first answer does not need it.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -55,28 +54,3 @@ def beginning_of(text: str, size: int) -> str:
 def hide_everywhere(secrets: Iterable[Secret]) -> None:
     """A session has learned of these."""
     _learned.update(dict.fromkeys(secrets))
-
-
-def keep_secrets_from_logs() -> None:
-    """Let the handlers that there are write nothing secret from now on."""
-    for handler in logging.getLogger().handlers:
-        if not any(isinstance(each, _Gate) for each in handler.filters):
-            handler.addFilter(_Gate(handler))
-
-
-class _Gate(logging.Filter):
-    """Sees each record before it is formatted, and has the handler's formatter hide what is secret by now."""
-
-    def __init__(self, handler: logging.Handler) -> None:
-        super().__init__()
-        self._handler = handler
-        self._masker: Masker | None = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        masker = process_masker()
-        if masker is not self._masker:
-            from coupler.secrets.logs import mask_logs
-
-            mask_logs(self._handler, masker)
-            self._masker = masker
-        return True

@@ -80,6 +80,10 @@ class Ledger:
         account = self._open.get(id)
         return account.shown.content() if account is not None else ()
 
+    def knows(self, id: str) -> bool:
+        """Whether a call of this session has the id; no other can get it then."""
+        return id in self._open or id in self._settled
+
     def know(self, ids: Iterable[str]) -> None:
         """These calls were over before the session was opened again; their ids are taken."""
         self._settled.update(ids)
@@ -121,6 +125,24 @@ class Ledger:
         elif starts:
             self._report(ToolUpdate(id=id, status=STARTED))
         if account.could_be_shown():
+            account.wait(self._show_late)
+
+    def replace(self, id: str, content: tuple[ToolCallContent, ...]) -> None:
+        """Show this in place of all that was shown, for who is told of a call by others."""
+        account = self._account(id)
+        if account is None:
+            return
+        self._cover.end_output(id)
+        covered: list[ToolOutput] = []
+        for index, item in enumerate(content):
+            # The first may go on later; texts that came apart stay apart.
+            covered += self._cover.covered_output(ToolOutput(id, item, apart=index > 0))
+            covered += self._cover.end_output(id)
+        account.show_instead(covered)
+        self._record(ToolUpdate(id=id, content=tuple(output.item for output in covered)))
+        if account.is_ready():
+            self._show(account, ToolUpdate(id=id))
+        elif account.could_be_shown():
             account.wait(self._show_late)
 
     def show_terminal(self, id: str, terminal_id: str) -> None:
@@ -210,6 +232,12 @@ class _Account:
         self.shown = Shown()
         self.next_statement = 0.0
         self.timer: asyncio.TimerHandle | None = None
+
+    def show_instead(self, outputs: Iterable[ToolOutput]) -> None:
+        """Forget what was shown, but not how much was sent of it."""
+        self.shown.clear()
+        for output in outputs:
+            self.shown.add(output.item, apart=output.apart)
 
     def is_ready(self) -> bool:
         """Whether there is something that can be shown now."""

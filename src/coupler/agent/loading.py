@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from coupler.agent.agent import Agent
-from coupler.agent.blueprint import Blueprint
+from coupler.agent.blueprint import Backing, Blueprint
 from coupler.agent.errors import TARGET_FAILED, describe
 from coupler.agent.introduction import introduce
 from coupler.agent.known_secrets import environment_masker
@@ -68,6 +68,21 @@ class Loading:
     def is_done(self) -> bool:
         """Whether the target was imported, or has failed to be."""
         return self._outcome is not None
+
+    @property
+    def backing(self) -> Backing | None:
+        """What is behind the target, if that has to be started before it is known what it is."""
+        return self._outcome.backing if isinstance(self._outcome, Blueprint) else None
+
+    def introduced(self, introduction: InitializeResponse) -> None:
+        """What is behind the target has said what it is: the next start knows it beforehand."""
+        if self._memory is None:
+            return
+        text = msgspec.json.encode(introduction).decode()
+        if self._record is None or self._record.introduction != text:
+            self._memory.remember(text, [])
+        if self._record is not None and self._record.introduction != text:
+            log.warning("the agent introduces itself differently than before: restart it to use that")
 
     @property
     def is_awaited(self) -> bool:
@@ -117,7 +132,7 @@ class Loading:
 
     def _remember(self, words: str, blueprint: Blueprint, imported: list[str]) -> None:
         text = msgspec.json.encode(blueprint.introduction).decode()
-        if self._memory is None:
+        if self._memory is None or blueprint.backing is not None:
             return
         if self._record is None:
             self._memory.remember(text, imported)

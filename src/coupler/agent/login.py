@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import shlex
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -25,7 +27,7 @@ from coupler.agent.declaration import declared_list, declared_or_none, declared_
 from coupler.agent.errors import AGENT_FAILED, AuthRequiredError, describe
 from coupler.agent.text import plain_text
 from coupler.agent.worker_loop import WorkerLoop
-from coupler.schema.v1 import AuthMethod, AuthMethodAgent, AuthMethodTerminal, ClientCapabilities
+from coupler.schema.v1 import AuthMethod, AuthMethodAgent, AuthMethodTerminal
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 
 log = logging.getLogger("coupler.agent")
@@ -116,19 +118,6 @@ class Logins:
         self._disregarded: set[str] = set()
 
     @property
-    def can_log_out(self) -> bool:
-        """Whether `logout` can be advertised."""
-        return any(login.logout is not None for login in self._logins)
-
-    def as_methods(self, client: ClientCapabilities) -> tuple[AuthMethod, ...]:
-        """The methods as this client is told of them: those for terminals only if it can run them."""
-        return tuple(
-            login.as_method()
-            for login in self._logins
-            if not login.is_for_terminals or client.auth.terminal is True
-        )
-
-    @property
     def is_known_satisfied(self) -> bool:
         """Whether a check has passed and nothing has happened since, or there is none."""
         return self._is_satisfied or not self._logins
@@ -162,7 +151,7 @@ class Logins:
         if login.login is not None:
             await self._run_login(login, login.login)
         if not await self.is_satisfied():
-            raise AuthRequiredError(f"{login.name} did not log the user in; {self._ways()}")
+            raise AuthRequiredError(f"{login.name} did not log the user in; log in first: {self._ways()}")
 
     async def log_out(self) -> None:
         """Log out of everything; the answer to `logout`. What fails is told after the rest was tried."""
@@ -173,7 +162,8 @@ class Logins:
                 log.warning("logging out of %s failed: %s", login.id, describe(error))
                 failures.append(f"{login.name}: {describe(error)}")
         self.forget()
-        self._disregarded = {login.id for login in self._logins if await self._passes(login)}
+        still = await asyncio.gather(*(self._passes(login) for login in self._logins))
+        self._disregarded = {login.id for login, passes in zip(self._logins, still, strict=True) if passes}
         self.forget()
         if failures:
             raise RpcError.because(AGENT_FAILED, f"logging out failed: {'; '.join(failures)}")
@@ -252,10 +242,18 @@ class Logins:
     def _way(self, login: Login) -> str:
         if login.command is None:
             return f"{login.name} ({login.description})" if login.description else login.name
-        arguments = shlex.join(login.command)
         if self._program:
             return f"run `{shlex.join((*self._program, *login.command))}` in a terminal"
-        return f"run the agent's command with `{arguments}` in a terminal"
+        return f"run the agent's command with `{shlex.join(login.command)}` in a terminal"
+
+
+def own_command() -> tuple[str, ...]:
+    """What this process was started with, as somebody would type it again: a client has nothing else."""
+    words = sys.orig_argv
+    script = sys.argv[0] if sys.argv else ""
+    is_command = words[1:2] == [script] and not script.endswith(".py") and os.access(script, os.X_OK)
+    # Commands of packages are started with the path of their interpreter, which nobody types.
+    return tuple(words[1:] if is_command else words)
 
 
 def _verdict(login: Login, check: asyncio.Future[Any]) -> bool:

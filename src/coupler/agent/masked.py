@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 
 from coupler import events
+from coupler.agent.errors import REASONS
 from coupler.events.record import End
 from coupler.events.tool_call import ToolOutput
 from coupler.schema import unstable, v1
@@ -31,6 +32,7 @@ FUNCTIONAL: dict[type, frozenset[str]] = {
         events.Thought: "message_id",
         events.Content: "role message_id",
         events.ToolUpdate: "id kind status name",
+        events.ToolCall: "id kind status name",
         ToolOutput: "id",
         events.Mode: "id",
         events.Info: "updated_at",
@@ -88,13 +90,19 @@ FUNCTIONAL_REQUESTS = frozenset(
 """What a client is asked for with nothing in it that is for people."""
 
 _FUNCTIONAL_IN_BLOCKS = frozenset({"type", "data", "blob", "mimeType", "audience", "lastModified"})
-_FUNCTIONAL_IN_ERRORS = frozenset({"reason", "sessionId", "path", "method", "kind"})
+_FUNCTIONAL_IN_ERRORS = frozenset({"sessionId", "path", "method"})
+_REASONS = frozenset(reason.name for reason in REASONS)
 _NOTHING: frozenset[str] = frozenset()
+
+DEEPEST = 100
+"""Levels of lists, objects and structs that are looked into."""
+
+TOO_DEEP = "[left out: nested too deeply to look for secrets]"
 
 
 def masked(value: T, masker: Masker) -> T:
     """The value with a mark in the place of each secret that people would see; the same object if none."""
-    return _masked(value, masker)  # type: ignore[no-any-return]
+    return _masked(value, masker, DEEPEST)  # type: ignore[no-any-return]
 
 
 def masked_blocks(blocks: bytes, masker: Masker) -> bytes:
@@ -107,68 +115,86 @@ def masked_error(error: RpcError, masker: Masker) -> RpcError:
     message, data = masker.mask(error.message), error.data
     if isinstance(data, Mapping):
         data = {
-            key: item if key in _FUNCTIONAL_IN_ERRORS else _masked(item, masker) for key, item in data.items()
+            key: item if _is_functional_in_error(key, item) else _masked(item, masker, DEEPEST)
+            for key, item in data.items()
         }
     else:
-        data = _masked(data, masker)
+        data = _masked(data, masker, DEEPEST)
     return RpcError(error.code, message, data)
 
 
-def _masked(value: Any, masker: Masker) -> Any:
+def _is_functional_in_error(key: str, item: object) -> bool:
+    # An agent's code may give a reason of its own, in any words.
+    return key in _FUNCTIONAL_IN_ERRORS or (key == "reason" and item in _REASONS)
+
+
+def _masked(value: Any, masker: Masker, levels: int) -> Any:
     match value:
         case str():
             return masker.mask(value)
         case None | bool() | int() | float() | UnsetType():
             return value
-        case Struct():
-            return _masked_struct(value, masker)
         case Raw():
             return _masked_raw(value, masker)
+        case bytes():
+            return masker.mask_bytes(value)
+        case Struct() | Mapping() | list() | tuple() if levels == 0:
+            return TOO_DEEP
+        case Struct():
+            return _masked_struct(value, masker, levels)
         case Mapping():
-            items = {key: _masked(item, masker) for key, item in value.items()}
+            items = {key: _masked(item, masker, levels - 1) for key, item in value.items()}
             return _rebuilt(value, items) if any(items[key] is not value[key] for key in items) else value
         case list() | tuple():
-            members = [_masked(item, masker) for item in value]
-            is_changed = any(new is not old for new, old in zip(members, value, strict=True))
+            members = [_masked(item, masker, levels - 1) for item in value]
+            is_changed = any(map(_differ, members, value))
             return (tuple(members) if isinstance(value, tuple) else members) if is_changed else value
     # Whatever else can be sent is sent as something of the above.
-    return _masked(msgspec.to_builtins(value), masker)
+    return _masked(msgspec.to_builtins(value), masker, levels)
 
 
-def _masked_struct(struct: Struct, masker: Masker) -> Struct:
+def _masked_struct(struct: Struct, masker: Masker, levels: int) -> Struct:
     functional = FUNCTIONAL.get(type(struct), _NOTHING)
     changes: dict[str, Any] = {}
     for name in struct.__struct_fields__:
         value = getattr(struct, name)
         if name in functional or (name == "uri" and _is_path(value)):
             continue
-        shown = _masked(value, masker)
+        shown = _masked(value, masker, levels - 1)
         if shown is not value:
             changes[name] = shown
     return msgspec.structs.replace(struct, **changes) if changes else struct
 
 
 def _masked_raw(raw: Raw, masker: Masker) -> Raw:
-    value = msgspec.json.decode(raw)
-    shown = _masked_json(value, masker)
+    try:
+        value = msgspec.json.decode(raw)
+    except RecursionError:
+        return Raw(msgspec.json.encode(TOO_DEEP))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # A journal that somebody has broken.
+        return Raw(masker.mask_bytes(bytes(raw)))
+    shown = _masked_json(value, masker, DEEPEST)
     return raw if shown is value else Raw(msgspec.json.encode(shown))
 
 
-def _masked_json(value: Any, masker: Masker) -> Any:
+def _masked_json(value: Any, masker: Masker, levels: int) -> Any:
     """Content blocks as they came, with members that only a newer client knows."""
     match value:
+        case dict() | list() if levels == 0:
+            return TOO_DEEP
         case dict():
             items = {
                 key: item
                 if key in _FUNCTIONAL_IN_BLOCKS or (key == "uri" and _is_path(item))
-                else _masked_json(item, masker)
+                else _masked_json(item, masker, levels - 1)
                 for key, item in value.items()
             }
             return items if any(items[key] is not value[key] for key in items) else value
         case list():
-            members = [_masked_json(item, masker) for item in value]
+            members = [_masked_json(item, masker, levels - 1) for item in value]
             return members if any(map(_differ, members, value)) else value
-    return _masked(value, masker)
+    return _masked(value, masker, levels)
 
 
 def _rebuilt(value: Mapping[str, Any], items: dict[str, Any]) -> Mapping[str, Any]:

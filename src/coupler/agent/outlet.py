@@ -62,17 +62,11 @@ class Outlet:
 
     def send(self, event: Emitted) -> None:
         """Send an event and keep it, without the secrets in it. Never blocks."""
-        if self._veil.masker is None:
-            self._keep_and_notify(event)
-        else:
-            self._veil.pass_on(event, self._keep_and_notify)
+        self._veil.pass_on(event, self._keep_and_notify)
 
     def show(self, event: Emitted) -> None:
         """Send an event that is not to be kept, or is kept already, without the secrets in it."""
-        if self._veil.masker is None:
-            self._notify(event)
-        else:
-            self._veil.pass_on(event, self._notify)
+        self._veil.pass_on(event, self._notify)
 
     def end_message(self) -> None:
         """What is said next is not part of the message before."""

@@ -6,13 +6,15 @@ an error, an option that was never offered, a client that is gone.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
+from coupler.agent.known_secrets import beginning_of
 from coupler.config import Config, keys
 from coupler.permission.action import Action
 from coupler.permission.choices import Choices, ChoiceStore
-from coupler.permission.engine import Permissions
+from coupler.permission.engine import Permissions, Verdict
 from coupler.permission.offer import Offer
 from coupler.permission.rule import PROJECT, Rule
 from coupler.schema.v1 import (
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("coupler.agent")
 
 NOT_BY_THE_USER = "not permitted by the user"
+ALLOWING = ("allow_once", "allow_always")
+LONGEST_REASON = 500
+"""Characters of what a client says went wrong."""
 
 
 class Permission(NamedTuple):
@@ -37,6 +42,23 @@ class Permission(NamedTuple):
 
     is_given: bool
     reason: str
+    option: str | None = None
+    """Which of the asker's own options was chosen, if the user was asked with them."""
+
+
+class _Dialog:
+    """A question that stands until it is answered, or until the answer to another one decides it."""
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+        self.permission = Permission(False, NOT_BY_THE_USER)
+        # Without a time: it is over when somebody calls `take_back`.
+        self.standing = asyncio.timeout(None)
+
+    def take_back(self, permission: Permission) -> None:
+        """Ask no longer."""
+        self.permission = permission
+        self.standing.reschedule(asyncio.get_running_loop().time())
 
 
 class Permitting:
@@ -45,42 +67,83 @@ class Permitting:
     def __init__(self, config: Config, project: str, store: ChoiceStore | None) -> None:
         self._choices = Choices(project, store)
         self._permissions = Permissions(rules_of(config), self._choices, project)
-        for note in self._permissions.notes:
-            log.warning("%s", note)
+        self._dialogs: set[_Dialog] = set()
 
     async def decide(
-        self, turn: Turn, call: PermissionToolCall, action: Action, deadline: float | None
+        self,
+        turn: Turn,
+        call: PermissionToolCall,
+        action: Action,
+        deadline: float | None,
+        own: tuple[PermissionOption, ...] = (),
     ) -> Permission:
-        """Whether this may be done; asks the user if neither rule nor choice says so."""
+        """Whether this may be done; asks the user if neither rule nor choice says so.
+
+        Who has options of its `own` asks with them. An "always" that is not among them is added, with what
+        it means; if there are several ways to say yes, the question is more than a permission, and is asked.
+        """
         await self._refresh()
         verdict = self._permissions.judge(action)
-        if verdict.decision == "allow":
-            return Permission(True, verdict.reason)
-        if verdict.decision == "deny":
-            return Permission(False, f"not permitted: {verdict.reason}")
-        return await self._ask(turn, call, verdict.offers, deadline)
+        if verdict.decision == "deny" or (verdict.decision == "allow" and not _has_several_ways(own)):
+            return _permission(verdict)
+        # What is remembered is kept as it is written, and must be read before it is agreed to.
+        mask = turn.session.secrets.mask
+        offers = tuple(offer for offer in verdict.offers if mask(offer.text) == offer.text)
+        if own:
+            offers = _missing_always(offers, own)
+        options = tuple(PermissionOption(offer.kind, offer.text, offer.kind) for offer in offers)
+        question = RequestPermissionRequest(turn.session.id, call, (*own, *options))
+        return await self._ask(turn, question, _Dialog(action), offers, deadline, own)
+
+    async def judge(self, action: Action) -> Verdict:
+        """What rules and choices say, without asking anybody."""
+        await self._refresh()
+        return self._permissions.judge(action)
 
     def close(self) -> None:
         """The session is left, and what was chosen for it forgotten."""
         self._choices.close()
 
     async def _ask(
-        self, turn: Turn, call: PermissionToolCall, offers: tuple[Offer, ...], deadline: float | None
+        self,
+        turn: Turn,
+        question: RequestPermissionRequest,
+        dialog: _Dialog,
+        offers: tuple[Offer, ...],
+        deadline: float | None,
+        own: tuple[PermissionOption, ...],
     ) -> Permission:
-        # What is remembered is kept as it is written, and must be read before it is agreed to.
-        offers = tuple(offer for offer in offers if turn.session.secrets.mask(offer.text) == offer.text)
-        options = tuple(PermissionOption(offer.kind, offer.text, offer.kind) for offer in offers)
-        question = RequestPermissionRequest(turn.session.id, call, options)
+        self._dialogs.add(dialog)
         try:
-            answer = await turn.call_editor(question, deadline=deadline)
+            async with dialog.standing:
+                answer = await turn.call_editor(question, deadline=deadline)
+        except TimeoutError:
+            return dialog.permission
         except RpcError as error:
-            return Permission(False, f"not permitted: {error.message}")
+            why = f"not permitted: the client could not ask: {error.message}"
+            return Permission(False, beginning_of(why, LONGEST_REASON))
+        finally:
+            self._dialogs.discard(dialog)
         chosen = _chosen(answer.outcome, offers)
+        if chosen is None and (picked := _picked(answer.outcome, own)) is not None:
+            is_given = picked.kind in ALLOWING
+            reason = "allowed by the user" if is_given else NOT_BY_THE_USER
+            return Permission(is_given, reason, picked.option_id)
         if chosen is None:
             return Permission(False, NOT_BY_THE_USER)
-        await self._remember(chosen)
+        if chosen.scopes:
+            await self._remember(chosen)
+            self._take_back_decided()
         is_given = chosen.answer == "allow"
         return Permission(is_given, "allowed by the user" if is_given else NOT_BY_THE_USER)
+
+    def _take_back_decided(self) -> None:
+        """Ask no longer what has just been decided: a user who said always has answered that, too."""
+        for dialog in tuple(self._dialogs):
+            verdict = self._permissions.judge(dialog.action)
+            if verdict.decision != "ask":
+                self._dialogs.discard(dialog)
+                dialog.take_back(_permission(verdict))
 
     async def _refresh(self) -> None:
         try:
@@ -96,13 +159,31 @@ class Permitting:
             log.warning("the choice holds for this time only: %s", error)
 
 
+def _has_several_ways(own: tuple[PermissionOption, ...]) -> bool:
+    return any(sum(option.kind == kind for option in own) > 1 for kind in ALLOWING)
+
+
+def _missing_always(offers: tuple[Offer, ...], own: tuple[PermissionOption, ...]) -> tuple[Offer, ...]:
+    taken = {option.kind for option in own} | {option.option_id for option in own}
+    return tuple(offer for offer in offers if offer.scopes and offer.kind not in taken)
+
+
+def _permission(verdict: Verdict) -> Permission:
+    if verdict.decision == "allow":
+        return Permission(True, verdict.reason)
+    return Permission(False, f"not permitted: {verdict.reason}")
+
+
 def rules_of(config: Config) -> list[Rule]:
     """The rules that a configuration has; raises ValueError that names the one that is wrong."""
     rules: list[Rule] = []
     for effect, key in (("allow", keys.ALLOW), ("ask", keys.ASK), ("deny", keys.DENY)):
         for entry in config[key]:
-            origin = PROJECT if entry.origin.layer == "project" else entry.origin.layer
-            rules.append(Rule.parse(effect, entry.text, origin, str(entry.origin)))
+            is_projects = entry.origin.layer == "project"
+            origin = PROJECT if is_projects else entry.origin.layer
+            # A file above the nearest one means its own directories.
+            base = entry.origin.directory if is_projects else None
+            rules.append(Rule.parse(effect, entry.text, origin, str(entry.origin), base))
     return rules
 
 
@@ -110,3 +191,9 @@ def _chosen(outcome: object, offers: tuple[Offer, ...]) -> Offer | None:
     if not isinstance(outcome, SelectedPermissionOutcome):
         return None
     return next((offer for offer in offers if offer.kind == outcome.option_id), None)
+
+
+def _picked(outcome: object, own: tuple[PermissionOption, ...]) -> PermissionOption | None:
+    if not isinstance(outcome, SelectedPermissionOutcome):
+        return None
+    return next((option for option in own if option.option_id == outcome.option_id), None)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coupler.agent.permitting import Permitting
     from coupler.config import Config
     from coupler.permission.choices import ChoiceStore
+    from coupler.schema.v1 import McpServer
 
 log = logging.getLogger("coupler.agent")
 
@@ -55,6 +56,13 @@ class Project:
 
         return tuple(entry.text for entry in self.config[keys.SECRET_NAMES])
 
+    @property
+    def mcp_servers(self) -> tuple[McpServer, ...]:
+        """The MCP servers that the user has set, and the project if it is trusted."""
+        from coupler.config import keys
+
+        return self.config[keys.MCP]
+
     def permitting(self) -> Permitting:
         """Who decides about tool calls; made when the first one asks, or there are rules to be checked."""
         if self._permitting is None:
@@ -74,9 +82,10 @@ class Project:
 
 def configuration_of(cwd: str | None, environ: Mapping[str, str]) -> Config:
     """The configuration that holds in a directory; without one, the user's alone."""
+    from coupler.agent.kept_trust import KeptTrust
     from coupler.config import ConfigError, load
 
     try:
-        return load(cwd, environ=environ)
+        return load(cwd, environ=environ, trust=KeptTrust())
     except ConfigError as error:
         raise RpcError.because(CONFIG_WRONG, str(error)) from None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import get_args
 
 from coupler.agent.agent import Agent
-from coupler.agent.errors import agent_failed, describe
+from coupler.agent.errors import AuthRequiredError, TurnFailedError, agent_failed, describe
 from coupler.agent.turn import CANCEL_GRACE, Turn, TurnEndedError
 from coupler.events.record import End
 from coupler.schema.v1 import PromptResponse, StopReason
@@ -101,7 +101,14 @@ class Prompting:
             log.info("the cancelled turn raised %s", describe(error))
             self._conclude_cancelled()
             return
-        log.error("the agent's turn failed", exc_info=error)
+        if isinstance(error, AuthRequiredError):  # whoever has to log in has done nothing wrong
+            log.info("the turn needs a login: %s", error.message)
+        elif isinstance(
+            error, TurnFailedError
+        ):  # no fault of the code, whose traceback would explain nothing
+            log.info("the turn cannot be answered: %s", error.message)
+        else:
+            log.error("the agent's turn failed", exc_info=error)
         self._settle("failed", describe(error))
         self._finish(agent_failed(error))
 
@@ -150,6 +157,14 @@ class Prompting:
         if isinstance(outcome, RpcError):
             self._request.fail(outcome)
         else:
-            self._request.answer(PromptResponse(outcome))  # type: ignore[arg-type]
+            self._request.answer(self._response(outcome))
         # Somebody waits for just this: a tick of the loop is a tenth of a short turn's round trip.
         self._peer.flush()
+
+    def _response(self, reason: str) -> PromptResponse:
+        if self._turn.tokens is None:
+            return PromptResponse(reason)  # type: ignore[arg-type]
+        # Imported on use: what was counted has loaded it.
+        from coupler.schema import unstable
+
+        return unstable.PromptResponse(reason, usage=self._turn.tokens)  # type: ignore[arg-type]

@@ -22,10 +22,11 @@ from msgspec import UNSET, Struct, UnsetType
 from coupler.agent.call import Call, innermost_call
 from coupler.agent.errors import EditorError
 from coupler.agent.form import Form, FormError
-from coupler.agent.form_field import Option, TextField
 from coupler.agent.known_secrets import beginning_of
 from coupler.agent.sensitive import asks_for_secret, ends_in_secret
 from coupler.agent.text import whole_text
+from coupler.forms.field import Option, TextField
+from coupler.forms.page import LONGEST_URL, problem_of
 from coupler.schema.errors import DecodingError
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
@@ -59,14 +60,11 @@ LONGEST_TITLE = 120
 """Characters of a question that are the title of a tool call; the rest is below it."""
 LONGEST_REASON = 500
 """Characters of what a client says went wrong."""
-LONGEST_URL = 2_048
-"""Characters that every browser takes."""
 
 ASKED_IN_CHAT = "the client cannot show forms; the question was asked in the chat"
 LINK_IN_CHAT = "the client cannot open pages; the link was given in the chat"
 
 DECLINE = PermissionOption("decline", "Decline to answer", "reject_once")
-LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Answer(Struct, Generic[T], frozen=True):
@@ -221,7 +219,7 @@ def _not_accepted(response: CreateElicitationResponse) -> Answer[Any]:
 
 
 def _failed(error: RpcError) -> Answer[Any]:
-    reason = f"the client could not ask: {error.message}"[:LONGEST_REASON]
+    reason = beginning_of(f"the client could not ask: {error.message}", LONGEST_REASON)
     return Answer("cancel" if error.code == CANCELLED.code else "decline", reason=reason)
 
 
@@ -258,31 +256,13 @@ def _refuse_secret(message: str, form: Form[Any]) -> None:
 
 def _checked_url(url: object) -> str:
     text = whole_text(url, "an address")
-    problem = _problem_of(text)
+    problem = problem_of(text)
+    if problem is None:
+        parts = urlsplit(text)
+        problem = _secret_in(parts.query) or _secret_in(parts.fragment)
     if problem is not None:
         raise ValueError(f"this address cannot be given to a user: {problem}")
     return text
-
-
-def _problem_of(url: str) -> str | None:
-    if len(url) > LONGEST_URL:
-        return f"it has more than {LONGEST_URL} characters"
-    if not url.isascii() or not url.isprintable() or any(character in url for character in ' \\"<>^`{|}'):
-        return "it has characters that must be percent-encoded (or punycode, in the host)"
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        return str(error)
-    if not host:
-        return "it names no host"
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOCAL_HOSTS):
-        return "it must begin with https:// (http:// only for localhost)"
-    if "@" in parts.netloc:
-        return "it has a user name or password in it"
-    if "%" in parts.netloc:
-        return "its host is not written plainly"
-    return _secret_in(parts.query) or _secret_in(parts.fragment)
 
 
 def _secret_in(query: str) -> str | None:

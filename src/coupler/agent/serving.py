@@ -26,8 +26,8 @@ from coupler.agent.ending import (
     own_signals,
 )
 from coupler.agent.hello import Greeting
-from coupler.agent.known_secrets import keep_secrets_from_logs
 from coupler.agent.loading import Loading
+from coupler.agent.log_gate import keep_secrets_from_logs
 from coupler.agent.memory import Memory, Record
 from coupler.agent.serve_options import ServeOptions, drafts_option, store_option
 from coupler.agent.target import Served, capture
@@ -110,7 +110,14 @@ async def serve_async(
     loading = Loading(served)
     if transport is None:
         transport = PipeTransport(*take_over())
-    connection = AgentConnection(transport, loading.introduction, loading.blueprint, frame_limit=frame_limit)
+    connection = AgentConnection(
+        transport,
+        loading.introduction,
+        loading.blueprint,
+        frame_limit=frame_limit,
+        backing=loading.backing,
+        introduced=loading.introduced,
+    )
     connection.open()
     try:
         await connection.ended.wait()
@@ -186,6 +193,8 @@ async def _serve(
         already_introduced=greeting.answered,
         ended=ended,
         frame_limit=frame_limit,
+        backing=loading.backing,
+        introduced=loading.introduced,
     )
     connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_without_client).wake
     end_on_signals(ended)

@@ -41,6 +41,8 @@ from coupler.wire.peer import Peer
 from coupler.wire.request import Request
 
 if TYPE_CHECKING:
+    from coupler.agent.mcp import SessionMcp
+    from coupler.mcp.servers import Servers
     from coupler.store.sessions import SessionRecord
 
 log = logging.getLogger("coupler.agent")
@@ -81,6 +83,7 @@ class Session:
         """Held by work that has to happen one after the other; a turn begins when it is free."""
         self._peer = peer
         self._project: Project | None = None
+        self._servers: Servers | None = None
         self._agent: Agent
         self._settings = Settings((), (), booleans=editor.offers("session.configOptions.boolean"))
         self._commands: tuple[Command, ...] = ()
@@ -105,6 +108,25 @@ class Session:
     def mcp_servers(self) -> tuple[McpServer, ...]:
         """The MCP servers that the client wants to be used."""
         return self.place.mcp_servers
+
+    @property
+    def mcp(self) -> SessionMcp:
+        """All MCP servers, the client's and those that are configured; `turn.mcp` can use their tools."""
+        # Imported on use, here and below: most agents use none.
+        from coupler.agent.mcp import SessionMcp
+
+        return SessionMcp(self.servers)
+
+    @property
+    def servers(self) -> Servers:
+        """The connections to the MCP servers; nothing is started before it is used."""
+        if self._servers is None:
+            from coupler.mcp.servers import Servers, merged
+            from coupler.mcp.surroundings import Surroundings
+
+            entries = merged(self.project.mcp_servers, self.place.mcp_servers)
+            self._servers = Servers(entries, Surroundings(self.cwd, self.env))
+        return self._servers
 
     @property
     def project(self) -> Project:
@@ -144,6 +166,11 @@ class Session:
         return self._commands
 
     @property
+    def is_known(self) -> bool:
+        """Whether the client has heard of the session, and has not left it."""
+        return self._is_known
+
+    @property
     def is_busy(self) -> bool:
         """Whether a turn runs."""
         return self._prompting is not None
@@ -152,6 +179,7 @@ class Session:
         """The session is in this project."""
         self._project = project
         self.secrets.add_names(project.secret_names, self.env)
+        self.secrets.notice_servers(project.mcp_servers)
 
     def give_to(self, agent: Agent, logins: Logins) -> None:
         """From now on this agent answers the prompts, of users who are logged in."""
@@ -173,6 +201,10 @@ class Session:
             await self.outlet.chronicle.until_stored()
         is_another, self.place = place != self.place, place
         self.secrets.notice_servers(place.mcp_servers)
+        if is_another and self._servers is not None:
+            from coupler.mcp.servers import merged
+
+            await self._servers.replace(merged(self.project.mcp_servers, place.mcp_servers))
         if is_another:
             await call_hook(self._agent.moved, self)
 
@@ -306,6 +338,11 @@ class Session:
         """Keep the agent's own memory as it is now; raises StateError if that cannot be done."""
         if self.outlet.chronicle is not None:
             self.outlet.chronicle.keep_state(self.state)
+
+    async def end_servers(self) -> None:
+        """End the MCP servers that were started for the session."""
+        if self._servers is not None:
+            await self._servers.close()
 
     def end(self) -> None:
         """The session is somebody else's from now on."""

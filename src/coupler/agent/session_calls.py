@@ -21,7 +21,7 @@ from coupler.agent.sessions import Sessions
 from coupler.agent.setting_changes import OptionChange, change_mode, change_option
 from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
-from coupler.wire.errors import CANCELLED, RpcError
+from coupler.wire.errors import CANCELLED, INVALID_PARAMS, RpcError
 from coupler.wire.peer import Peer
 from coupler.wire.request import Request, internal_error
 
@@ -223,8 +223,21 @@ def _place(params: Setup) -> Place:
     return Place(
         check_cwd(params.cwd),
         check_additional(params.additional_directories),
-        () if servers is UNSET else tuple(servers),
+        () if servers is UNSET else _reachable(servers),
     )
+
+
+def _reachable(servers: Sequence[v1.McpServer]) -> tuple[v1.McpServer, ...]:
+    """The servers, unless one is of a kind that was not advertised."""
+    for index, server in enumerate(servers):
+        if isinstance(server, v1.McpServerHttp | v1.McpServerSse):
+            from coupler.mcp.package import is_installed
+
+            if not is_installed():
+                path = f"mcpServers[{index}]"
+                message = f'{path}: this agent reaches no MCP servers by address: pip install "coupler[mcp]"'
+                raise RpcError.because(INVALID_PARAMS, message, path=path)
+    return tuple(servers)
 
 
 def _settings(session: Session) -> tuple[Any, Any]:

@@ -179,9 +179,11 @@ class Sessions:
             session.give_to(await blueprint.agent_for(session), blueprint.logins)
             await call_hook(session.agent.opened, session)
         except asyncio.CancelledError:
+            await session.end_servers()
             raise
         except BaseException as error:
             log.error("the agent could not be made", exc_info=error)
+            await session.end_servers()
             raise agent_failed(error) from None
 
     async def _leave(self, session: Session) -> None:
@@ -190,6 +192,7 @@ class Sessions:
             await call_hook(session.agent.closed, session)
         except Exception:
             log.exception("the agent's `closed` failed")
+        await session.end_servers()
         try:
             session.keep_state()
             await session.until_stored()

@@ -54,6 +54,13 @@ class Shown:
         if apart:
             self._close_text()
 
+    def clear(self) -> None:
+        """Show nothing of what was added; what was sent of it stays counted."""
+        self.has_news = True
+        self._items.clear()
+        self._open_text = None
+        self._stated = STATEMENT_BYTES
+
     def content(self) -> tuple[ToolCallContent, ...]:
         """The items as a client gets them."""
         return tuple(item.as_content() if isinstance(item, _Text) else item for item in self._items)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from coupler.agent.agent import Agent, is_turn_function
-from coupler.agent.blueprint import WHAT_CAN_BE_SERVED, Blueprint
+from coupler.agent.blueprint import WHAT_CAN_BE_SERVED, Blueprint, Servable
 from coupler.agent.serve_options import ServeOptions
 
 
@@ -73,6 +73,8 @@ def blueprint_of(served: Served) -> Blueprint:
         return Blueprint.of_factory(served.factory, served.options)
     if isinstance(served.target, str):
         return load(served.target, served.options)
+    if isinstance(served.target, Servable) and not isinstance(served.target, type | Agent):
+        return served.target.blueprint(served.options)
     return Blueprint.of(served.target, served.options)
 
 

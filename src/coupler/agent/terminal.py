@@ -10,11 +10,11 @@ import asyncio
 import codecs
 import logging
 import os
-import signal
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.agent.call import Call, innermost_call
+from coupler.agent.call import Call, check_not_refused, check_surroundings, directory_of, innermost_call
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
@@ -25,6 +25,9 @@ log = logging.getLogger("coupler.agent")
 
 OUTPUT_LIMIT = 1024 * 1024
 """Bytes of a command's output that its caller gets: the last ones."""
+
+MOST_OUTPUT = 2**53
+"""Bytes that a limit can be at most: no editor reads a larger number."""
 
 LEFT_RUNNING_GRACE = 1.0
 """Seconds that processes have which a command left running when it ended by itself."""
@@ -70,7 +73,11 @@ class Terminal:
         self._turn.check_alive()
         if self._turn.is_cancelled:
             raise asyncio.CancelledError("the turn was cancelled: it runs no more commands")
-        command = _Command(self._turn, (program, *arguments), cwd, env, input)
+        check_not_refused(self._turn)
+        directory = directory_of(self._turn, cwd)
+        check_surroundings(self._turn, directory, env or {})
+        _check_limits(timeout, output_limit)
+        command = _Command(self._turn, (program, *arguments), directory, env, input)
         call = innermost_call(self._turn)
         if call is not None:
             return await self._turn.own(self._run(command, call, timeout, output_limit))
@@ -103,7 +110,7 @@ class Terminal:
             raise
         finally:
             job.close()
-        exit_code, signal_name = _ending(job.returncode)
+        exit_code, signal_name = job.ending
         return Finished(exit_code, signal_name, screen.text(), screen.is_cut, not in_time)
 
     async def _follow(self, job: Job, screen: _Screen, seconds: float | None) -> bool:
@@ -128,19 +135,22 @@ class _Command:
         self,
         turn: Turn,
         words: Sequence[str | os.PathLike[str]],
-        cwd: str | os.PathLike[str] | None,
+        cwd: str,
         env: Mapping[str, str | None] | None,
         input: str | bytes | None,
     ) -> None:
         # Imported on use, here and below: most agents run nothing, and all of them have to start quickly.
-        from coupler.process.command import split_command
+        from coupler.process import Environment, split_command
 
         self._words = split_command([os.fspath(word) for word in words])
-        here = turn.session.cwd
-        self._cwd = os.path.join(here, cwd) if cwd else here  # noqa: PTH118 - pathlib would slow every start
-        self._env = {**turn.session.env, **(env or {})}
+        self._cwd = cwd
+        if "\0" in self._cwd:
+            raise ValueError(f"the command's directory {self._cwd!r} holds a NUL character")
+        variables = {**turn.session.env, **(env or {})}
+        self._removes = None in variables.values()
+        self._env = Environment(variables, inherits=False).resolve()
         turn.session.secrets.notice({name: value for name, value in (env or {}).items() if value is not None})
-        self._input = input.encode() if isinstance(input, str) else input
+        self._input = _bytes(input)
 
     def line(self) -> str:
         """The command as one would type it."""
@@ -149,24 +159,27 @@ class _Command:
         return shlex.join(self._words)
 
     def suits_editor(self) -> bool:
-        """Whether a terminal can do it: the protocol knows no input, and no variable to take away."""
-        return self._input is None and None not in self._env.values()
+        """Whether a terminal can do it: the protocol knows no input, no variable to take away, only text."""
+        if self._input is not None or self._removes:
+            return False
+        return all(map(_is_text, (*self._words, self._cwd, *self._added().values())))
 
     def for_editor(self, session_id: str, output_limit: int) -> CreateTerminalRequest:
         """The command for the editor, whose environment is its own: it gets what differs from ours."""
-        from coupler.process import Environment
         from coupler.schema.v1 import CreateTerminalRequest, EnvVariable
 
-        env = Environment(self._env, inherits=False).resolve().items()
-        added = [EnvVariable(name, value) for name, value in env if os.environ.get(name) != value]
+        added = [EnvVariable(name, value) for name, value in self._added().items()]
         program, *arguments = self._words
         return CreateTerminalRequest(session_id, program, arguments, added, self._cwd, output_limit)
 
     def start(self) -> Job:
         from coupler.process import Environment, Job
 
-        environment = Environment(self._env, inherits=False)
+        environment = Environment.exact(self._env)
         return Job.start(self._words, cwd=self._cwd, env=environment, input=self._input)
+
+    def _added(self) -> dict[str, str]:
+        return {name: value for name, value in self._env.items() if os.environ.get(name) != value}
 
 
 class _Screen:
@@ -199,11 +212,25 @@ class _Screen:
             await self._call.output(text)
 
 
-def _ending(returncode: int | None) -> tuple[int | None, str | None]:
-    """The exit code, or the name of the signal that ended the process."""
-    if returncode is None or returncode >= 0:
-        return returncode, None
+def _check_limits(timeout: float | None, output_limit: int) -> None:
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"a timeout is a number of seconds from 0 on, not {timeout}")
+    if not 0 <= index(output_limit) <= MOST_OUTPUT:
+        raise ValueError(f"an output limit is a number of bytes from 0 on, not {output_limit}")
+
+
+def _bytes(input: str | bytes | None) -> bytes | None:
+    if input is None or isinstance(input, bytes):
+        return input
+    if isinstance(input, str):
+        return input.encode()
+    raise TypeError(f"a command's input is text or bytes, not {type(input).__name__}")
+
+
+def _is_text(word: str) -> bool:
+    """Whether it can be sent: what the system gave us as bytes that are no UTF-8 cannot."""
     try:
-        return None, signal.Signals(-returncode).name
-    except ValueError:
-        return None, f"SIG{-returncode}"
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

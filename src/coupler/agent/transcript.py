@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from coupler.agent.ledger import text_content
 from coupler.events import (
@@ -136,6 +136,8 @@ class _Account:
 
     def _update(self, at: int, update: ToolUpdate) -> None:
         self._begin_call(at, update.id)
+        if update.content is not UNSET:
+            self._outputs[update.id].clear()
         self._calls[update.id] = self._calls[update.id].updated(update)
 
     def _begin_call(self, at: int, id: str) -> None:

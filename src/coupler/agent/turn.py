@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from coupler.agent.asides import NOTICES, Compacting, make_notice, spoken_notice, usage
+from coupler.agent.asides import NOTICES, Compacting, make_notice, spoken_notice, tokens, usage
 from coupler.agent.call import Call
 from coupler.agent.command import Invocation, invoked
 from coupler.agent.masked import FUNCTIONAL_REQUESTS
@@ -22,10 +22,14 @@ from coupler.events.v1 import Emitted
 from coupler.schema.v1 import ContentBlock, ToolKind
 
 if TYPE_CHECKING:
+    import os
+
     from coupler.agent.editor import Editor
     from coupler.agent.files import Files
+    from coupler.agent.mcp import TurnMcp
     from coupler.agent.question import Answer
     from coupler.agent.session import Session
+    from coupler.schema.unstable import Usage as TokenUsage
 
 T = TypeVar("T")
 
@@ -45,6 +49,8 @@ class Turn:
         self.blocks = blocks
         self.grace = CANCEL_GRACE
         """Seconds between asking what the turn runs to end and ending it, once it is cancelled."""
+        self.tokens: TokenUsage | None = None
+        """What the turn has used, as far as its agent counts; see `count_tokens`."""
         self._text: str | None = None
         self._ended_by: type[BaseException] | None = None
         self._message: tuple[Role, str] | None = None
@@ -75,6 +81,13 @@ class Turn:
         from coupler.agent.files import Files
 
         return Files(self)
+
+    @property
+    def mcp(self) -> TurnMcp:
+        """The tools of the session's MCP servers."""
+        from coupler.agent.mcp import TurnMcp
+
+        return TurnMcp(self, self.session.servers)
 
     @property
     def editor(self) -> Editor:
@@ -135,6 +148,20 @@ class Turn:
         """Report how full the context is, in tokens, and what the session has cost so far."""
         await self.report(usage(used, size, cost, currency))
 
+    async def count_tokens(
+        self,
+        input: int,
+        output: int,
+        *,
+        cached_read: int | None = None,
+        cached_write: int | None = None,
+        thought: int | None = None,
+        total: int | None = None,
+    ) -> None:
+        """Say what the whole turn has used; the answer to the prompt reports the last that was said."""
+        self.check_alive()
+        self.tokens = tokens(input, output, cached_read, cached_write, thought, total)
+
     async def notice(self, title: str, description: str | None = None, *, severity: str = "info") -> None:
         """Tell the user something that is not part of the conversation: "info", "warning" or "error"."""
         notice = make_notice(title, description, severity)
@@ -165,11 +192,14 @@ class Turn:
         id: str | None = None,
         command: str | Sequence[str] | None = None,
         url: str | None = None,
+        env: Mapping[str, str | None] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
     ) -> Call:
         """A tool call, as an async context manager: leaving it completes the call, an exception fails it.
 
-        `path`, `command` (for a shell, or as a list of words) and `url` are what `call.permitted()` is
-        decided by; the rest is for people to see.
+        `path`, `command` (for a shell, or as a list of words) with the variables in `env` that it is given
+        and the directory `cwd` that it runs in, and `url` are what `call.permitted()` is decided by; the rest
+        is for people to see.
         """
         return Call(
             self,
@@ -182,6 +212,8 @@ class Turn:
             id=id,
             command=command,
             url=url,
+            env=env,
+            cwd=cwd,
         )
 
     async def report(self, event: Emitted) -> None:

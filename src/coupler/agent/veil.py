@@ -2,12 +2,13 @@
 
 Texts that come in pieces (a message, a thought, a tool's output, a summary) pass a `Stream` each, which holds
 back what may be the beginning of a secret until the text goes on or ends. Everything else is masked whole.
-While nothing is secret there is no masker, and nothing passes here at all.
+While nothing is secret there is no masker, and nothing is changed here.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from coupler.secrets import Masker, Secret, Stream
 
 Send: TypeAlias = Callable[[Emitted], None]
+
+UNMASKED, LONGEST_UNMASKED = 64, 256
+"""Pieces of text, and characters of each, that are remembered while nothing is secret: they may begin one."""
 
 _PIECES: dict[str, type[Text | Thought]] = {"agent": Text, "thought": Thought}
 
@@ -50,7 +54,10 @@ class Veil:
         self._own: tuple[Secret, ...] = ()
         self._names: frozenset[str] = frozenset()
         self._message: _Message | None = None
+        # One for each kind: a secret that comes with a thought in its middle is a secret all the same.
+        self._spoken: dict[type[Text | Thought], Stream] = {}
         self._texts: dict[str, Stream] = {}
+        self._unmasked: deque[tuple[type[Text | Thought] | str, str]] = deque(maxlen=UNMASKED)
         # Plain functions learn of secrets in threads of their own.
         self._lock = threading.Lock()
         self.look_again()
@@ -121,6 +128,9 @@ class Veil:
             # What models stream: worth a way without detours.
             self._pass_on_piece(event, send)  # type: ignore[arg-type]
             return
+        if self.masker is None:
+            send(event)
+            return
         match event:
             case Content(v1.TextContent(text) as block, "agent" | "thought" as role, message_id) if text:
                 shown = self._message_of(_PIECES[role], message_id, send).feed(text)
@@ -145,11 +155,16 @@ class Veil:
 
     def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
         """What a tool call can show by now."""
-        if self.masker is None:
-            return (output,)
         text = output.text
+        if self.masker is None:
+            if text:
+                self._unmasked.append((output.id, text[-LONGEST_UNMASKED:]))
+            return (output,)
         if text is None:
-            return (*self.end_output(output.id), masked(output, self.masker))
+            # The text may go on behind what stands in it.
+            rest = self._text(output.id).end()
+            before = (_text_output(output.id, rest),) if rest else ()
+            return (*before, masked(output, self.masker))
         shown = self._text(output.id).feed(text)
         if shown is text:
             return (output,)
@@ -161,6 +176,10 @@ class Veil:
         return (_text_output(id, rest),) if rest else ()
 
     def _pass_on_piece(self, piece: Text | Thought, send: Send) -> None:
+        if self.masker is None:
+            self._unmasked.append((type(piece), piece.text[-LONGEST_UNMASKED:]))
+            send(piece)
+            return
         message = self._message
         if message is None or message.id != piece.message_id or message.kind is not type(piece):
             message = self._message_of(type(piece), piece.message_id, send)
@@ -192,19 +211,34 @@ class Veil:
             self._own = (*self._own, *learned)
             self._base = environment_masker()
             masker = self._base.with_secrets(self._own)
-            self.masker = masker if masker.finder.shortest else None
-            message = self._message
-            for stream in (*self._texts.values(), *([message.stream] if message is not None else ())):
+            if not masker.finder.shortest:
+                return
+            self._take_note_of_unmasked()
+            for stream in (*self._texts.values(), *self._spoken.values()):
                 stream.masker = masker
+            self.masker = masker
             hide_everywhere(self._own)
+
+    def _take_note_of_unmasked(self) -> None:
+        """Let the streams know what was shown before there were any."""
+        while self._unmasked:
+            where, text = self._unmasked.popleft()
+            stream = self._text(where) if isinstance(where, str) else self._spoken_stream(where)
+            stream.feed(text)
 
     def _message_of(self, kind: type[Text | Thought], id: str | None, send: Send) -> _Message:
         """The message that a piece belongs to; the one before it is over."""
         message = self._message
         if message is None or message.id != id or message.kind is not kind:
             self.end_message()
-            message = self._message = _Message(kind, id, self._new_stream(), send)
+            message = self._message = _Message(kind, id, self._spoken_stream(kind), send)
         return message
+
+    def _spoken_stream(self, kind: type[Text | Thought]) -> Stream:
+        stream = self._spoken.get(kind)
+        if stream is None:
+            stream = self._spoken[kind] = self._new_stream()
+        return stream
 
     def _text(self, id: str) -> Stream:
         stream = self._texts.get(id)
@@ -213,13 +247,15 @@ class Veil:
         return stream
 
     def _end_text(self, id: str) -> str:
+        if self._unmasked:
+            self._unmasked = deque((each for each in self._unmasked if each[0] != id), UNMASKED)
         stream = self._texts.pop(id, None)
         return stream.end() if stream is not None else ""
 
     def _new_stream(self) -> Stream:
-        from coupler.secrets import Stream
+        from coupler.secrets import Masker, Stream
 
-        return Stream(self.masker or environment_masker())
+        return Stream(self.masker or Masker())
 
 
 def _text_output(id: str, text: str) -> ToolOutput:

@@ -12,6 +12,7 @@ import click
 
 from coupler.cli.kept import FAILED, WRONG_USAGE, kept_store
 from coupler.cli.sessions_wording import clean, count, local_time, one_line, short_directory, timestamp
+from coupler.cli.unshown import masker_for
 
 if TYPE_CHECKING:
     from coupler.store.choices import ChoiceRecord
@@ -74,7 +75,7 @@ def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
 
 def _nothing(project: str | None) -> str:
     if project is None:
-        return "Nothing is remembered: answers with `always` in this project are."
+        return "Nothing is remembered yet: answers such as `Always allow … in this project` are."
     return f"Nothing is remembered for {one_line(project)}: leave out --project to see the other projects."
 
 
@@ -214,7 +215,8 @@ def _rule(record: ChoiceRecord) -> str:
 
 
 def _text(record: ChoiceRecord) -> str:
-    return f"{record.subject}({record.pattern})" if record.pattern else record.subject
+    shown = masker_for(record.project).mask(record.pattern or "")
+    return f"{record.subject}({shown})" if shown else record.subject
 
 
 @contextmanager

@@ -97,18 +97,20 @@ def list_sessions(
     title.
     """
     from coupler.cli.sessions_table import note_rest, write_json, write_lines, write_table
+    from coupler.cli.unshown import shown_record
 
     filters = [by_agent(agent)] if agent is not None else []
     filters += [by_directory(cwd)] if cwd is not None else []
     with opened(store) as kept:
         chosen = [] if kept is None else _matching(kept, filters, include_empty=is_all)
     output = _forgiving(sys.stdout)
+    shown = [shown_record(record) for record in chosen[:limit]]
     if is_json:
-        write_json(chosen[:limit], output)
+        write_json(shown, output)
     elif not output.isatty():
-        write_lines(chosen[:limit], output)
-    elif chosen:
-        write_table(chosen[:limit], output)
+        write_lines(shown, output)
+    elif shown:
+        write_table(shown, output)
     output.flush()
     if not chosen:
         sys.stderr.write(f"{_nothing(bool(filters), is_all)}\n")
@@ -131,14 +133,15 @@ def show(id: str, full: bool, store: str | None) -> None:
     """Read a session in the terminal."""
     from coupler.agent.transcript import read_turns
     from coupler.cli.sessions_reading import lines_of, writer
+    from coupler.cli.unshown import shown_record, shown_turns
 
     with opened(store) as kept:
         record = find(kept, id)
         assert kept is not None
         output = _forgiving(sys.stdout)
         write = writer(output)
-        turns = read_turns(lambda after: kept.entries(record.id, after))
-        for line in lines_of(record, turns, kept.held_by(record.id), is_full=full):
+        turns = shown_turns(record, read_turns(lambda after: kept.entries(record.id, after)))
+        for line in lines_of(shown_record(record), turns, kept.held_by(record.id), is_full=full):
             write(line)
         output.flush()
 
@@ -162,16 +165,17 @@ def export(id: str, format: str, output: str, store: str | None) -> None:
     from coupler.agent.transcript import read_turns
     from coupler.cli.sessions_json import to_json
     from coupler.cli.sessions_markdown import to_markdown
+    from coupler.cli.unshown import shown_record, shown_turns
 
     with opened(store) as kept:
         record = find(kept, id)
         assert kept is not None
         pid = kept.held_by(record.id)
-        turns = read_turns(lambda after: kept.entries(record.id, after))
+        turns = shown_turns(record, read_turns(lambda after: kept.entries(record.id, after)))
         if format == "json":
-            _write(to_json(record, turns, is_held=pid is not None), output)
+            _write(to_json(shown_record(record), turns, is_held=pid is not None), output)
         else:
-            _write(to_markdown(record, turns, pid), output)
+            _write(to_markdown(shown_record(record), turns, pid), output)
 
 
 @sessions.command(short_help="Delete sessions for good.")

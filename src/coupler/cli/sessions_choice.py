@@ -16,6 +16,7 @@ import msgspec
 
 from coupler.cli.kept import FAILED, WRONG_USAGE, kept_store
 from coupler.cli.sessions_wording import SESSION, clean, count, one_line, short_agent, short_id
+from coupler.cli.unshown import shown_title
 
 if TYPE_CHECKING:
     from coupler.store.sessions import SessionRecord
@@ -106,7 +107,7 @@ def _candidates(store: BlockingStore, given: str) -> list[SessionRecord]:
 
 def _ambiguous(given: str, candidates: Sequence[SessionRecord]) -> str:
     named = [
-        f"{each.id} ({one_line(each.title)})" if each.title else each.id
+        f"{each.id} ({one_line(shown_title(each))})" if each.title else each.id
         for each in candidates[:MOST_CANDIDATES]
     ]
     rest = len(candidates) - len(named)
@@ -154,5 +155,5 @@ def seconds_of(duration: str) -> int:
 
 def describe(record: SessionRecord) -> str:
     """A session in a few words."""
-    title = one_line(record.title or "") or "(no title)"
+    title = one_line(shown_title(record)) or "(no title)"
     return f"{short_id(record.id)}  {title}  ({count(record.turns, 'turn')}, {short_agent(record.agent)})"

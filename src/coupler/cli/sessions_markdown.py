@@ -11,18 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from coupler.agent.transcript import Outcome, Told, TranscriptTurn, Unreadable
-from coupler.cli.sessions_passages import (
-    Passage,
-    block_passage,
-    events_to_read,
-    input_of,
-    output_passages,
-    prompt_passages,
-    spoken_compaction,
-    spoken_end,
-    spoken_notice,
-    status_of,
-)
+from coupler.cli import sessions_passages as passages
+from coupler.cli.sessions_passages import Passage
 from coupler.cli.sessions_wording import clean, one_line, universal_time
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
 
@@ -59,12 +49,12 @@ def _turn(turn: TranscriptTurn, pid: int | None) -> Iterator[str]:
     yield f"*{universal_time(turn.started_at)}*"
     if turn.prompt:
         yield "### User"
-        yield from (quoted(_passage(passage)) for passage in prompt_passages(turn.prompt))
+        yield from (quoted(_passage(passage)) for passage in passages.of_prompt(turn.prompt))
     if turn.happenings:
         yield "### Agent"
-    for event in events_to_read(turn):
+    for event in passages.events_to_read(turn):
         yield from _told(event, outcome)
-    end = spoken_end(turn, outcome, pid)
+    end = passages.spoken_end(turn, outcome, pid)
     if end:
         yield f"**{escaped(end)}**"
 
@@ -76,7 +66,7 @@ def _told(event: Told, outcome: Outcome) -> Iterator[str]:
         case Thought(text):
             yield quoted(f"*Thought*\n\n{clean(text).strip()}")
         case Content(block):
-            yield _passage(block_passage(block))
+            yield _passage(passages.of_block(block))
         case Plan(entries):
             marks = {"completed": "[x]"}
             tasks = (
@@ -86,22 +76,21 @@ def _told(event: Told, outcome: Outcome) -> Iterator[str]:
             )
             yield "\n".join(["**Plan**", "", *tasks])
         case Notice() as notice:
-            yield quoted(escaped(spoken_notice(notice)))
+            yield quoted(escaped(passages.spoken_notice(notice)))
         case Compaction() as compaction:
-            yield quoted(spoken_compaction(compaction))
+            yield quoted(passages.spoken_compaction(compaction))
         case ToolCall() as call:
-            yield from _call(call, status_of(call, outcome))
+            yield from _call(call, passages.status_of(call, outcome))
         case Unreadable(kind):
             yield f"*(an entry of the kind {escaped(one_line(str(kind)))} cannot be read)*"
 
 
 def _call(call: ToolCall, status: str) -> Iterator[str]:
-    title = one_line(call.title) or one_line(call.name or "") or "(no title)"
-    yield f"**Tool:** {escaped(title)} *({escaped(status)})*"
-    given = input_of(call)
+    yield f"**Tool:** {escaped(passages.title_of(call))} *({escaped(status)})*"
+    given = passages.input_of(call)
     if given:
         yield fenced(given, "json")
-    yield from (_passage(passage) for passage in output_passages(call))
+    yield from (_passage(passage) for passage in passages.of_output(call))
 
 
 def _passage(passage: Passage) -> str:

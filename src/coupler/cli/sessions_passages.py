@@ -39,19 +39,24 @@ def events_to_read(turn: TranscriptTurn) -> list[Told]:
     ]
 
 
-def prompt_passages(prompt: Iterable[Raw]) -> list[Passage]:
+def of_prompt(prompt: Iterable[Raw]) -> list[Passage]:
     """What the user sent."""
-    return [_of_block(_decoded(raw)) for raw in prompt]
+    return [_of_decoded_block(_decoded(raw)) for raw in prompt]
 
 
-def block_passage(block: Any) -> Passage:
+def of_block(block: Any) -> Passage:
     """A piece of a message that is not text."""
-    return _of_block(msgspec.to_builtins(block))
+    return _of_decoded_block(msgspec.to_builtins(block))
 
 
-def output_passages(call: ToolCall) -> list[Passage]:
+def of_output(call: ToolCall) -> list[Passage]:
     """What a tool call shows."""
     return [_of_item(msgspec.to_builtins(item)) for item in call.content]
+
+
+def title_of(call: ToolCall) -> str:
+    """What the call is called, in one line."""
+    return one_line(call.title) or one_line(call.name or "") or "(no title)"
 
 
 def input_of(call: ToolCall) -> str:
@@ -109,7 +114,7 @@ def _decoded(raw: Raw) -> Any:
         return None
 
 
-def _of_block(block: Any) -> Passage:
+def _of_decoded_block(block: Any) -> Passage:
     if not isinstance(block, dict):
         return Passage(note="something that cannot be read")
     kind = _string(block, "type")
@@ -137,7 +142,7 @@ def _of_resource(resource: Any) -> Passage:
 def _of_item(item: Any) -> Passage:
     match item.get("type"):
         case "content":
-            passage = _of_block(item.get("content"))
+            passage = _of_decoded_block(item.get("content"))
             # A program's output is no prose.
             return passage._replace(text="", code=passage.text) if passage.text else passage
         case "diff":

@@ -9,18 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
 from coupler.agent.transcript import Outcome, Told, TranscriptTurn, Unreadable
-from coupler.cli.sessions_passages import (
-    Passage,
-    block_passage,
-    events_to_read,
-    input_of,
-    output_passages,
-    prompt_passages,
-    spoken_compaction,
-    spoken_end,
-    spoken_notice,
-    status_of,
-)
+from coupler.cli import sessions_passages as passages
+from coupler.cli.sessions_passages import Passage
 from coupler.cli.sessions_wording import (
     ago,
     clean,
@@ -95,10 +85,10 @@ def _turn(turn: TranscriptTurn, pid: int | None, *, is_full: bool) -> Iterator[L
     yield "", ""
     yield f"--- Turn {turn.number}, {local_time(turn.started_at)} ---", "dim"
     if turn.prompt:
-        yield from _said("You", "bold blue", prompt_passages(turn.prompt))
-    for event in events_to_read(turn):
+        yield from _said("You", "bold blue", passages.of_prompt(turn.prompt))
+    for event in passages.events_to_read(turn):
         yield from _told(event, outcome, is_full=is_full)
-    end = spoken_end(turn, outcome, pid)
+    end = passages.spoken_end(turn, outcome, pid)
     if end:
         yield "", ""
         yield end, "yellow" if outcome in ("cancelled", "open") else "red"
@@ -112,27 +102,27 @@ def _told(event: Told, outcome: Outcome, *, is_full: bool) -> Iterator[Line]:
             yield from _said("Thought", "dim", [Passage(text=clean(text))], "dim")
         case Content(block, role):
             names = {"user": "You", "thought": "Thought"}
-            yield from _said(names.get(role, "Agent"), "bold green", [block_passage(block)])
+            yield from _said(names.get(role, "Agent"), "bold green", [passages.of_block(block)])
         case Plan(entries):
             yield "", ""
             yield "Plan", "bold"
             for entry in entries:
                 yield f"  {MARKS.get(entry.status, '[ ]')} {one_line(entry.content)}", ""
         case Notice() as notice:
-            yield from _said("Notice", "bold", [Passage(text=spoken_notice(notice))])
+            yield from _said("Notice", "bold", [Passage(text=passages.spoken_notice(notice))])
         case Compaction() as compaction:
-            yield from _said("Notice", "bold", [Passage(text=spoken_compaction(compaction))])
+            yield from _said("Notice", "bold", [Passage(text=passages.spoken_compaction(compaction))])
         case ToolCall() as call:
-            yield from _call(call, status_of(call, outcome), is_full=is_full)
+            yield from _call(call, passages.status_of(call, outcome), is_full=is_full)
         case Unreadable(kind):
             yield "", ""
             yield f"(an entry of the kind {one_line(str(kind))} cannot be read)", "yellow"
 
 
-def _said(name: str, name_style: str, passages: Iterable[Passage], style: str = "") -> Iterator[Line]:
+def _said(name: str, name_style: str, said: Iterable[Passage], style: str = "") -> Iterator[Line]:
     yield "", ""
     yield name, name_style
-    for passage in passages:
+    for passage in said:
         if passage.note:
             yield f"  [{passage.note}]", "dim"
         for line in (passage.text or passage.code).rstrip("\n").split("\n"):
@@ -142,12 +132,11 @@ def _said(name: str, name_style: str, passages: Iterable[Passage], style: str = 
 
 def _call(call: ToolCall, status: str, *, is_full: bool) -> Iterator[Line]:
     yield "", ""
-    title = one_line(call.title) or one_line(call.name or "") or "(no title)"
-    yield f"Tool: {title} ({status})", STATUS_STYLES.get(status, "bold")
-    given = input_of(call)
+    yield f"Tool: {passages.title_of(call)} ({status})", STATUS_STYLES.get(status, "bold")
+    given = passages.input_of(call)
     if given:
         yield f"  input: {given if is_full else _cut(given)}", "dim"
-    for passage in output_passages(call):
+    for passage in passages.of_output(call):
         if passage.note:
             yield f"  [{passage.note}]", "dim"
         lines = (passage.code or passage.text).rstrip("\n").split("\n")

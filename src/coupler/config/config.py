@@ -1,12 +1,13 @@
 """The configuration of one session: the user's file and the project's, joined by precedence.
 
 The command line wins over the environment, that over the project as far as it may say anything, and that
-over the user's file. Lists add up instead. What a project may not say is left out, and told in the notes.
+over the user's file. Lists add up instead, also those of files above the project's nearest one. What a
+project may not say is left out, and told in the notes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
@@ -17,8 +18,8 @@ from coupler.config import keys
 from coupler.config.errors import ConfigError
 from coupler.config.file import FILES_REMEMBERED, ConfigFile, read
 from coupler.config.kind import Source, WrongValueError
-from coupler.config.lookup import ProjectFile, project_file, user_file
-from coupler.config.origin import COMMAND_LINE, DEFAULT, Layer, Origin
+from coupler.config.lookup import project_files, user_file
+from coupler.config.origin import COMMAND_LINE, Layer, Origin
 from coupler.config.schema import Key, Schema, Setting
 from coupler.home import home_directory
 
@@ -48,9 +49,10 @@ class Config(msgspec.Struct, frozen=True, eq=False):
     """What holds for one session. Never changes: a file that did is read by the next `load`."""
 
     settings: Mapping[str, Setting]
+    """What somebody has set, by the names of the keys; a list's origin is the strongest that added to it."""
     notes: tuple[Note, ...] = ()
     project: ConfigFile | None = None
-    """The project's file, if there is one."""
+    """The project's nearest file, if there is one."""
     untrusted: tuple[Setting, ...] = ()
     """What the project's file sets that the user would have to trust first."""
 
@@ -59,11 +61,6 @@ class Config(msgspec.Struct, frozen=True, eq=False):
         setting = self.settings.get(key.name)
         value: T = key.default if setting is None else setting.value
         return value
-
-    def origin_of(self, key: Key[Any]) -> Origin:
-        """Where the value comes from; of a list, the strongest origin that has added to it."""
-        setting = self.settings.get(key.name)
-        return DEFAULT if setting is None else setting.origin
 
 
 def load(
@@ -83,24 +80,36 @@ def load(
     home = home_directory(environ)
     own = user_file(environ)
     user = None if own is None else read(own)
-    project = None if cwd is None else _read_project(project_file(cwd, environ))
+    files = () if cwd is None else _read_project(cwd, environ)
+    project = files[0] if files else None
     said = () if project is None else _settings(project, "project", schema, home)
+    above = [*_said_above(files[1:], schema, home)]
     is_trusted = _is_trusted(project, said, trust)
     settings = _joined(
         [
             *(() if user is None else _settings(user, "user", schema, home)),
-            *(setting for setting in said if _may_be_used(setting, is_trusted)),
+            *(setting for setting in (*above, *said) if _may_be_used(setting, is_trusted)),
             *_from_environment(environ, schema, home),
             *_from_command_line(command_line or {}, schema, home),
         ]
     )
     untrusted = () if is_trusted else (*(each for each in said if each.key.setter == "trusted project"),)
-    notes = (*(_note(each) for each in said if not _may_be_used(each, is_trusted)),)
+    notes = (*(_note(each) for each in (*above, *said) if not _may_be_used(each, is_trusted)),)
     return Config(settings, notes, project, untrusted)
 
 
-def _read_project(found: ProjectFile | None) -> ConfigFile | None:
-    return None if found is None else read(*found)
+def _read_project(cwd: str, environ: Mapping[str, str]) -> tuple[ConfigFile, ...]:
+    """The project's files, the nearest first."""
+    found = [read(*each) for each in project_files(cwd, environ)]
+    return tuple(file for file in found if file is not None)
+
+
+def _said_above(files: Sequence[ConfigFile], schema: Schema, home: str | None) -> Iterator[Setting]:
+    """What the files above the nearest one tighten, the farthest first; what needs trust they cannot set."""
+    for file in reversed(files):
+        for setting in _settings(file, "project", schema, home):
+            if setting.key.setter != "trusted project":
+                yield setting
 
 
 @lru_cache(maxsize=FILES_REMEMBERED)

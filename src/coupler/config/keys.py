@@ -5,11 +5,16 @@ A key is declared when something reads it. Until then it is unknown, and an erro
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from coupler.config.agent_tables import AgentTable, AgentTables
 from coupler.config.kind import Choice, FilePath, Texts, VariableNames
 from coupler.config.origin import Entry
 from coupler.config.schema import Key, Schema
+from coupler.config.server_tables import ServerTables
+
+if TYPE_CHECKING:
+    from coupler.schema.v1 import McpServer
 
 Entries = tuple[Entry, ...]
 
@@ -33,6 +38,22 @@ DENY: Key[Entries] = Key(
     (),
     "project",
     "What they may never do, whatever else allows it.",
+)
+AGENTS: Key[tuple[AgentTable, ...]] = Key(
+    "agents",
+    AgentTables(),
+    (),
+    "trusted project",
+    "Agents by name: their `command`, `title` and `env`, besides those of the catalogue or in place of them.",
+    default_words="those of the catalogue",
+)
+MCP: Key[tuple[McpServer, ...]] = Key(
+    "mcp",
+    ServerTables(),
+    (),
+    "trusted project",
+    "MCP servers by name, whose tools agents can use.",
+    default_words="none",
 )
 SECRET_NAMES: Key[Entries] = Key(
     "secrets.names",
@@ -59,4 +80,4 @@ SYNCHRONOUS: Key[Literal["normal", "full"]] = Key(
     variable="COUPLER_SYNCHRONOUS",
 )
 
-SCHEMA = Schema((ALLOW, ASK, DENY, SECRET_NAMES, STORE, SYNCHRONOUS))
+SCHEMA = Schema((ALLOW, ASK, DENY, AGENTS, MCP, SECRET_NAMES, STORE, SYNCHRONOUS))

@@ -31,9 +31,10 @@ _TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 class WrongValueError(ValueError):
     """A value is not of its kind; the message goes on after the key's name."""
 
-    def __init__(self, message: str, item: int | None = None) -> None:
+    def __init__(self, message: str, *below: str | int) -> None:
         super().__init__(message)
-        self.item = item
+        self.below = below
+        """Where in the value: the names and numbers that lead there."""
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -27,15 +27,19 @@ def user_file(environ: Mapping[str, str]) -> str | None:
 
 def project_file(cwd: str, environ: Mapping[str, str]) -> ProjectFile | None:
     """The nearest file from a session's directory upwards; the user's own is not a project's."""
+    return next(project_files(cwd, environ), None)
+
+
+def project_files(cwd: str, environ: Mapping[str, str]) -> Iterator[ProjectFile]:
+    """The nearest file and those above it in the same project: what they forbid, no nearer one takes back."""
     if not os.path.isabs(cwd) or "\0" in cwd:
         raise ValueError("a project is looked for from an absolute directory")
     home = home_directory(environ)
     last = None if home is None else os.path.realpath(home)
     for directory in _upwards(os.path.realpath(cwd), last):
         path = os.path.join(directory, NAME)
-        if _is_there(path):
-            return None if _is_users(path, environ) else ProjectFile(path, _root(directory, last))
-    return None
+        if _is_there(path) and not _is_users(path, environ):
+            yield ProjectFile(path, _root(directory, last))
 
 
 def project_directory(cwd: str, environ: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from coupler.config.errors import shown
 
-Layer = Literal["default", "user", "project", "environment", "command line"]
+Layer = Literal["user", "project", "environment", "command line"]
 """From the weakest to the strongest."""
 
 
@@ -35,7 +35,6 @@ class Origin(msgspec.Struct, frozen=True):
         return f"the {self.layer}"
 
 
-DEFAULT = Origin("default")
 COMMAND_LINE = Origin("command line")
 
 

@@ -54,7 +54,7 @@ class _Reading:
         try:
             yield Setting(key, key.kind.read(value, source), source.origin)
         except WrongValueError as error:
-            self._complain(path if error.item is None else (*path, error.item), str(error))
+            self._complain((*path, *error.below), str(error))
 
     def _complain(self, path: Path, problem: str) -> None:
         item = f"item {path[-1] + 1} of " if isinstance(path[-1], int) else ""

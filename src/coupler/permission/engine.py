@@ -31,6 +31,10 @@ class Verdict(Struct, frozen=True):
     decision: Decision
     reason: str
     offers: tuple[Offer, ...] = ()
+    is_ruled: bool = False
+    """Whether somebody wrote or chose that; else it is asked because nobody did."""
+    is_doubtful: bool = False
+    """Whether something in it cannot be judged, and might be anything."""
 
 
 class Ruling(Struct, frozen=True):
@@ -41,6 +45,8 @@ class Ruling(Struct, frozen=True):
     claim: Claim
     may_remember: bool = False
     """Whether an answer could be remembered for the next time."""
+    is_ruled: bool = False
+    """Whether a rule wants it to be asked about."""
 
 
 class Permissions:
@@ -57,9 +63,15 @@ class Permissions:
         coverage = Coverage(action, self._project, roots)
         rulings = [self._rule_on(claim, coverage) for claim in claims_of(action, self._project, roots)]
         if denied := [ruling for ruling in rulings if ruling.decision == "deny"]:
-            return Verdict("deny", denied[0].reason)
+            return Verdict("deny", denied[0].reason, is_ruled=True)
         if asked := [ruling for ruling in rulings if ruling.decision == "ask"]:
-            return Verdict("ask", asked[0].reason, offers_for(self._scopes(asked, coverage)))
+            return Verdict(
+                "ask",
+                asked[0].reason,
+                offers_for(self._scopes(asked, coverage)),
+                is_ruled=any(ruling.is_ruled for ruling in asked),
+                is_doubtful=any(isinstance(ruling.claim, Doubt) for ruling in asked),
+            )
         told = [ruling for ruling in rulings if ruling.reason]
         return Verdict("allow", told[0].reason if told else "nothing in it needs an allowance")
 
@@ -70,7 +82,8 @@ class Permissions:
         if against is not None and against[0] is Match.YES:
             return Ruling("deny", f"{claim} is denied by {against[1].described}", claim)
         if against is not None:
-            return Ruling("ask", f"{claim} may be what {against[1].described} denies", claim)
+            reason = f"{claim} may be what {against[1].described} denies"
+            return Ruling("ask", reason, claim, is_ruled=True)
         asking = self._strongest(claim, coverage, "ask")
         if asking is None:
             allowed = self._allowed(claim, coverage)
@@ -114,7 +127,7 @@ class Permissions:
                 if rule.effect == "allow" and coverage.covers(rule, claim):
                     return Ruling("allow", f"{claim} is allowed by {rule.described}", claim)
         why = f"{asking.described} asks about {claim}" if asking else f"no rule allows {claim}"
-        return Ruling("ask", why, claim, may_remember=True)
+        return Ruling("ask", why, claim, may_remember=True, is_ruled=asking is not None)
 
     def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
         """What an always would remember: a scope for each claim, or nothing at all."""

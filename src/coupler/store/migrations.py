@@ -88,7 +88,22 @@ def _add_trust(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: Sequence[Migration] = (_create_tables, _add_choices, _add_trust)
+def _add_kept_sessions(connection: sqlite3.Connection) -> None:
+    # Names that clients gave to sessions of other agents, one of each in a directory.
+    connection.execute(
+        """CREATE TABLE kept_sessions (
+            directory BLOB NOT NULL,
+            name TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            cwd BLOB NOT NULL,
+            fingerprint TEXT NOT NULL,
+            kept_at INTEGER NOT NULL,
+            PRIMARY KEY (directory, name)
+        ) WITHOUT ROWID"""
+    )
+
+
+MIGRATIONS: Sequence[Migration] = (_create_tables, _add_choices, _add_trust, _add_kept_sessions)
 
 
 def check_version(connection: sqlite3.Connection, path: str) -> bool:

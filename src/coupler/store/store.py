@@ -15,6 +15,7 @@ from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
 from coupler.store.holder import Holder
 from coupler.store.journal import Entry, Journal, read_end, read_entries, read_keys
+from coupler.store.kept import KeptSession, find_kept, forget_kept, keep_session
 from coupler.store.scribe import Scribe
 from coupler.store.sessions import Page, SessionRecord, Sessions, has_deleted, purge_slice
 from coupler.store.trust import Trust
@@ -152,6 +153,18 @@ class Store:
     async def remember_choices(self, *records: ChoiceRecord) -> None:
         """Keep permission choices, all or none."""
         await self._database.attempt(lambda connection: remember_choices(connection, records))
+
+    async def keep_session(self, kept: KeptSession) -> None:
+        """Keep a client's session under its name, in place of the one that had it."""
+        await self._database.attempt(lambda connection: keep_session(connection, kept))
+
+    async def find_kept(self, name: str, directory: str) -> KeptSession | None:
+        """The session that a client has kept under a name in a directory."""
+        return await self._database.attempt_to_read(lambda connection: find_kept(connection, name, directory))
+
+    async def forget_kept(self, name: str, directory: str) -> bool:
+        """Forget a name in a directory; False if there was none."""
+        return await self._database.attempt(lambda connection: forget_kept(connection, name, directory))
 
     async def flush(self) -> None:
         """Make everything so far durable."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.agent.pattern import LONGEST_MATCHED, Pattern
+from coupler.forms.pattern import LONGEST_MATCHED, Pattern
 
 
 @pytest.mark.parametrize(
@@ -48,6 +48,7 @@ from coupler.agent.pattern import LONGEST_MATCHED, Pattern
         (r"\Bcat", "concatenate", True),
         (r"^\/\.\u00e9$", "/.é", True),
         ("^é😀$", "é😀", True),
+        ("^[[a]]$", "[]", True),
     ],
 )
 def test_a_pattern_is_found_or_not(pattern, text, found):
@@ -114,6 +115,8 @@ def test_a_search_that_takes_too_long_is_given_up():
         (r"\p{L}", "cannot be read"),
         ("a**", "cannot be read"),
         ("(" * 499 + ")" * 499, ""),
+        ("(" * 300 + "a" + ")*" * 300, "nested too deep"),
+        ("(" * 100 + "a" + ")*" * 100, ""),
         (r"(a)\1", "bounded time"),
         ("(?=a)b", "bounded time"),
         ("(?!a)b", "bounded time"),

@@ -13,10 +13,11 @@ import errno
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator
 
-from coupler.agent.boundary import FilePath
-from coupler.agent.file_errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+from coupler.files.boundary import FilePath
+from coupler.files.errors import FileChangedError, OutsideRootsError, UnsuitableFileError
 
 LARGEST = 10_000_000
 """Bytes of a file that is read or written: more is no work for an editor or a model."""
@@ -27,6 +28,9 @@ _DIRECTORY = _NO_LINK | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_PATH", 0)
 _FILE = _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 _HAS_DIRECTORIES = os.open in os.supports_dir_fd
+
+# Held from the last look at a file until it is replaced: the sessions of a process take turns.
+_putting = threading.Lock()
 
 
 def exists(path: FilePath) -> bool:
@@ -60,12 +64,31 @@ def write(path: FilePath, content: bytes, expected: bytes | None, may_go_on: Cal
         before = _status_if_unchanged(parent, path, expected)
         temporary = _write_beside(parent, path, content, before)
         try:
-            if not may_go_on():
-                raise InterruptedError(f"{path.shown!r} was not written: the turn was cancelled")
-            if before is None:
-                _put_new(parent, temporary, path)
-            else:
-                _put_instead(parent, temporary, path, before)
+            with _putting:
+                if not may_go_on():
+                    raise InterruptedError(f"{path.shown!r} was not written: the turn was cancelled")
+                if before is None:
+                    _put_new(parent, temporary, path)
+                else:
+                    _check_unchanged(parent, path, expected, before)
+                    os.replace(temporary, _name(parent, path), src_dir_fd=parent, dst_dir_fd=parent)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=parent)
+
+
+def overwrite(path: FilePath, content: bytes, may_go_on: Callable[[], bool]) -> None:
+    """Replace a file whatever it holds, or create it; missing directories are made.
+
+    For who writes what somebody else has decided: an editor does not judge its agent's text.
+    """
+    with _explained(path), _parent(path, create=True) as parent:
+        temporary = _write_beside(parent, path, content, _status_if_writable(parent, path))
+        try:
+            with _putting:
+                if not may_go_on():
+                    raise InterruptedError(f"{path.shown!r} was not written: nobody wants it any more")
+                os.replace(temporary, _name(parent, path), src_dir_fd=parent, dst_dir_fd=parent)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=parent)
@@ -152,6 +175,15 @@ def _content(file: int, path: FilePath) -> bytes:
     return content
 
 
+def _status_if_writable(parent: int | None, path: FilePath) -> os.stat_result | None:
+    try:
+        # Opened for writing: a file that is protected against it must not be replaced either.
+        with _opened(parent, path, os.O_WRONLY) as file:
+            return os.fstat(file)
+    except FileNotFoundError:
+        return None
+
+
 def _status_if_unchanged(parent: int | None, path: FilePath, expected: bytes | None) -> os.stat_result | None:
     try:
         # Opened for writing too: a file that is protected against it must not be replaced either.
@@ -177,14 +209,31 @@ def _write_beside(parent: int | None, path: FilePath, content: bytes, like: os.s
     try:
         with open(file, "wb") as stream:
             stream.write(content)
-            if like is not None and sys.platform != "win32":
-                with contextlib.suppress(PermissionError):
-                    os.fchown(file, like.st_uid, like.st_gid)
-                os.fchmod(file, stat.S_IMODE(like.st_mode) & 0o777)
+            if like is not None:
+                _take_after(file, like)
+            stream.flush()
+            # Or the new name could survive a loss of power, and the content not.
+            os.fsync(file)
     except BaseException:
         os.unlink(name, dir_fd=parent)
         raise
     return name
+
+
+def _take_after(file: int, like: os.stat_result) -> None:
+    """Give a file the owner, group and mode of the one that it replaces, as far as we may."""
+    if sys.platform == "win32":
+        return
+    mode = stat.S_IMODE(like.st_mode) & 0o777
+    try:
+        os.fchown(file, like.st_uid, like.st_gid)
+    except PermissionError:
+        try:
+            os.fchown(file, -1, like.st_gid)
+        except PermissionError:
+            # The group is another one now: to the old mode it is like everybody else.
+            mode = mode & 0o707 | (mode & 0o007) << 3
+    os.fchmod(file, mode)
 
 
 def _put_new(parent: int | None, temporary: str, path: FilePath) -> None:
@@ -201,15 +250,13 @@ def _put_new(parent: int | None, temporary: str, path: FilePath) -> None:
         os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
 
 
-def _put_instead(parent: int | None, temporary: str, path: FilePath, before: os.stat_result) -> None:
-    name = _name(parent, path)
-    try:
-        now = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    except FileNotFoundError:
-        raise changed(path) from None
-    if _marks(now) != _marks(before):
+def _check_unchanged(
+    parent: int | None, path: FilePath, expected: bytes | None, before: os.stat_result
+) -> None:
+    """Its content tells what a clock with long ticks does not, and its marks that it is the same file."""
+    now = _status_if_unchanged(parent, path, expected)
+    if now is None or _marks(now) != _marks(before):
         raise changed(path)
-    os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
 
 
 def _marks(status: os.stat_result) -> tuple[int, ...]:

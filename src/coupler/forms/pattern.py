@@ -8,6 +8,7 @@ backtracking can do, such as looking around or back, is refused when the pattern
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, NamedTuple, TypeAlias
@@ -45,7 +46,10 @@ class Pattern:
         self.source = source
         self._states: list[_State] = []
         self._end = self._add()
-        self._start = self._sequence(_parse(source), self._end)
+        try:
+            self._start = self._sequence(_parse(source), self._end)
+        except RecursionError:
+            raise ValueError("the pattern is nested too deep: write it with fewer groups") from None
 
     def __repr__(self) -> str:
         return f"Pattern({self.source!r})"
@@ -144,8 +148,11 @@ class Pattern:
 
 def _parse(source: str) -> Any:
     try:
-        parsed = _parser.parse(source)
-    except (re.error, RecursionError, OverflowError) as error:
+        with warnings.catch_warnings():
+            # Python means to read `[[` differently one day; clients do not.
+            warnings.simplefilter("ignore", FutureWarning)
+            parsed = _parser.parse(source)
+    except (re.error, OverflowError) as error:
         raise ValueError(f"the pattern cannot be read: {error}") from None
     if parsed.state.flags & ~re.UNICODE.value:
         raise ValueError("the pattern sets flags: write what they mean into the pattern")

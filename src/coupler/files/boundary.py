@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from coupler.agent.file_errors import OutsideRootsError
-from coupler.agent.text import plain_text
+from coupler.files.errors import OutsideRootsError
 from coupler.permission.path import Place, UnjudgeablePathError, is_below, locate, split
 
 
@@ -36,7 +35,7 @@ class FilePath(NamedTuple):
 
 def find_inside(path: str | os.PathLike[str], cwd: str, roots: Sequence[str]) -> FilePath:
     """The file that a path means, which may be relative to `cwd`; it need not exist."""
-    text = plain_text(os.fspath(path), "a path")
+    text = _text(os.fspath(path))
     if "\0" in text:
         raise ValueError(f"the path {text!r} holds a NUL character, which no file name can")
     try:
@@ -51,6 +50,12 @@ def find_inside(path: str | os.PathLike[str], cwd: str, roots: Sequence[str]) ->
             below = split(targets[0])[len(split(real)) :]
             return FilePath(real, below, os.path.join(root, *below))
     raise OutsideRootsError(f"{text!r} is outside of the session's directories: {_advice(roots)}")
+
+
+def _text(path: object) -> str:
+    if isinstance(path, str):
+        return str.__str__(path)
+    raise TypeError(f"a path is text, not {type(path).__name__}")
 
 
 def _resolved(roots: Sequence[str]) -> Iterator[tuple[str, str]]:

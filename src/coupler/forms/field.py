@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from coupler.agent.pattern import LONGEST_MATCHED, Pattern
+from coupler.forms.pattern import LONGEST_MATCHED, Pattern
 from coupler.schema import v1
 
 EXACT = 2**53

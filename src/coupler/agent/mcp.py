@@ -1,0 +1,117 @@
+"""The MCP servers of a session, for the agent's code: what tools they have, and the use of them.
+
+Every use is a tool call that the user sees and that the permission engine decides about, whatever the server
+says of its tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from coupler.agent.call import Call
+from coupler.agent.errors import NotPermittedError
+from coupler.agent.text import plain_text
+from coupler.mcp.errors import McpError, shown
+from coupler.mcp.servers import Servers
+from coupler.mcp.tool import Tool, ToolResult
+
+if TYPE_CHECKING:
+    from coupler.agent.turn import Turn
+
+CALL_LIMIT = 300.0
+"""Seconds that a server has to answer a call, unless another limit is given."""
+
+
+class SessionMcp:
+    """What servers there are: those of the configuration, and those of the editor, which come first."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the servers; none of them runs before it is used."""
+        return self._servers.names
+
+    @property
+    def broken(self) -> Mapping[str, McpError]:
+        """The servers whose tools could not be listed the last time, and why."""
+        return dict(self._servers.broken)
+
+    async def tools(self, server: str | None = None) -> list[Tool]:
+        """The tools that the servers have now, or those of one server.
+
+        A server that fails is left out and found in `broken`; if it was the one asked for, this raises
+        `McpError`.
+        """
+        if server is None:
+            return await self._servers.tools()
+        return await self._servers.tools_of(server)
+
+
+class TurnMcp(SessionMcp):
+    """The same, with the use of tools."""
+
+    def __init__(self, turn: Turn, servers: Servers) -> None:
+        super().__init__(servers)
+        self._turn = turn
+
+    async def tools(self, server: str | None = None) -> list[Tool]:
+        self._turn.check_alive()
+        return await self._turn.own(super().tools(server))
+
+    async def call(
+        self,
+        server: str,
+        tool: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = CALL_LIMIT,  # noqa: ASYNC109 - for the server; a user may think for longer
+        deadline: float | None = None,
+    ) -> ToolResult:
+        """Use a tool: announced, decided about by rules or the user, and shown with its result.
+
+        Raises `NotPermittedError` if it may not be used, and `McpError` if the server fails. A tool that
+        reports a failure of its own returns a result with `is_error`. The server has `timeout` seconds, the
+        user `deadline`. A cancel of the turn tells the server to stop.
+        """
+        self._servers.check(server)
+        tool = plain_text(tool, "a tool's name")
+        given = _arguments(arguments)
+        async with Call(
+            self._turn,
+            f"{shown(server)}: {shown(tool)}",
+            kind="other",
+            name=tool,
+            path=None,
+            line=None,
+            input=given,
+            id=None,
+            server=server,
+        ) as call:
+            if await call.permitted(deadline=deadline):
+                result = await self._turn.own(self._servers.call(server, tool, given, timeout, call.id))
+                await _show(result, call)
+                return result
+        whose = f"`{shown(tool)}` of the MCP server `{shown(server)}`"
+        raise NotPermittedError(f"{whose} was not used: {call.refusal}")
+
+
+def _arguments(arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise TypeError(f"a tool's arguments are a mapping, not {type(arguments).__name__}")
+    # A copy: what is sent is what was asked about, whatever becomes of the original meanwhile.
+    given: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(arguments or {})))
+    return given
+
+
+async def _show(result: ToolResult, call: Call) -> None:
+    for block in result.content:
+        await call.output(block)
+    if result.structured is not None:
+        await call.result(result.structured)
+    if result.is_error:
+        call.fail("the tool reports an error")

@@ -1,0 +1,293 @@
+"""The connection to one server: made when it is first needed, shared by all turns, made anew if it was lost.
+
+Imports the `mcp` package: to be imported on use. The package wants a connection to be opened and closed by
+one and the same task; that task lives here, and everybody else only asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    PaginatedRequestParams,
+)
+from mcp_types import Tool as ServersTool
+from pydantic import ValidationError
+
+from coupler.__about__ import __version__
+from coupler.mcp.errors import McpError, McpErrorKind, named, shown
+from coupler.mcp.http import HttpServer
+from coupler.mcp.stdio import StdioServer
+from coupler.mcp.surroundings import Surroundings
+from coupler.mcp.tool import Annotations, Tool, ToolResult
+from coupler.process import SpawnError
+from coupler.schema.decoding import DecodingError, decode
+from coupler.schema.unknown import Unknown
+from coupler.schema.v1 import ContentBlock, McpServer, McpServerHttp, McpServerSse, McpServerStdio
+
+log = logging.getLogger("coupler.mcp")
+
+START_LIMIT = 30.0
+"""Seconds that a server has to start and to say hello."""
+
+LIST_LIMIT = 30.0
+"""Seconds that it has to list its tools."""
+
+CLOSE_LIMIT = 1.0
+"""Seconds that it has to take its leave, before it is ended."""
+
+CALL_ID = "coupler/toolCallId"
+"""The key of a call's `_meta` that has the tool call's id, so that a server of the client knows it again."""
+
+MOST_TOOLS = 5000
+MOST_PAGES = 100
+LONGEST_COMPLAINT = 2000
+"""Characters of a server's own error that are repeated."""
+
+T = TypeVar("T")
+
+
+class _Way(Protocol):
+    """A way to a server: a child process, or an address."""
+
+    def connect(self) -> Any: ...
+
+    def last_words(self) -> str: ...
+
+
+class Connection:
+    """One server of one session."""
+
+    def __init__(self, name: str, server: McpServer, surroundings: Surroundings) -> None:
+        self.name = name
+        self._server = server
+        self._surroundings = surroundings
+        self._owner: asyncio.Task[None] | None = None
+        self._client: asyncio.Future[Client] | None = None
+        self._ended = asyncio.Event()
+        self._way: _Way | None = None
+        self._is_closed = False
+
+    async def tools(self) -> list[Tool]:
+        """All tools that the server has now; raises McpError."""
+        return [self._tool(tool) for tool in await self._ask("list its tools", self._list, LIST_LIMIT)]
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], limit: float | None, call_id: str | None = None
+    ) -> ToolResult:
+        """Use a tool; raises McpError. Cancelling this tells the server to stop."""
+        meta: Any = None if call_id is None else {CALL_ID: call_id}
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments, _meta=meta))
+
+        async def send(client: Client) -> CallToolResult:
+            try:
+                return await client.session.send_request(request, CallToolResult)
+            except MCPError as error:
+                if error.code != HEADER_MISMATCH:
+                    raise
+            # Its headers depend on the tool's schema, which has to be known first.
+            await self._list(client)
+            return await client.session.send_request(request, CallToolResult)
+
+        return _result(await self._ask(f"run `{shown(tool)}`", send, limit))
+
+    def begin_closing(self) -> None:
+        """Leave the server for good: from here on it ends by itself, also if nobody waits for it."""
+        self._is_closed = True
+        self._let_go()
+
+    async def close(self) -> None:
+        """Leave the server for good, and wait until it has ended if it is ours."""
+        self.begin_closing()
+        await self._leave()
+
+    def _let_go(self) -> None:
+        self._ended.set()
+        has_said_hello = self._client is not None and self._client.done()
+        if self._owner is not None and not has_said_hello:
+            self._owner.cancel()
+
+    async def _leave(self) -> None:
+        self._let_go()
+        owner, self._owner = self._owner, None
+        if owner is None:
+            return
+        try:
+            await asyncio.wait([owner], timeout=CLOSE_LIMIT)
+        finally:
+            owner.cancel()
+        _, left = await asyncio.wait([owner], timeout=CLOSE_LIMIT)
+        if left:
+            log.warning("%s could not be left in good order", named(self.name))
+
+    async def _ask(self, what: str, ask: Callable[[Client], Awaitable[T]], limit: float | None) -> T:
+        client = await self._connected()
+        try:
+            async with asyncio.timeout(limit):
+                return await ask(client)
+        except TimeoutError:
+            within = "in time" if limit is None else f"within {limit:g} s"
+            raise self._error("timed_out", f"did not {what} {within}") from None
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise await self._lost(what) from None
+            complaint = _complaint(error.message)
+            raise self._error("refused", f"did not {what}: {complaint}") from None
+        except ValidationError:
+            raise self._error("refused", f"did not {what}: its answer is not what MCP prescribes") from None
+        except McpError:
+            raise
+        except Exception as error:
+            log.debug("%s failed", named(self.name), exc_info=error)
+            raise self._error("lost", f"did not {what}: {_cause(error)}") from None
+
+    async def _connected(self) -> Client:
+        """The open connection; several who want it at once wait for the same one."""
+        if self._client is None or self._owner is None or self._owner.done() or self._ended.is_set():
+            await self._leave()
+            if self._is_closed:
+                raise self._error("lost", "is not used any more: the session was left")
+            if self._owner is None:
+                self._client = asyncio.get_running_loop().create_future()
+                self._ended = asyncio.Event()
+                self._way = self._new_way()
+                self._owner = asyncio.create_task(self._hold(self._way, self._client, self._ended))
+        assert self._client is not None
+        # Who gives up waiting does not take the connection from the others.
+        return await asyncio.shield(self._client)
+
+    def _new_way(self) -> _Way:
+        match self._server:
+            case McpServerStdio():
+                return StdioServer(self._server, self._surroundings, self._ended)
+            case McpServerHttp() | McpServerSse():
+                return HttpServer(self._server)
+        raise self._error("not_started", "is of a kind that is not known here")
+
+    async def _hold(self, way: _Way, opened: asyncio.Future[Client], ended: asyncio.Event) -> None:
+        """Open the connection, keep it until it is left or lost, and close it."""
+        try:
+            client = Client(
+                way.connect(), client_info=Implementation(name="coupler", version=__version__), cache=None
+            )
+            async with asyncio.timeout(START_LIMIT):
+                await client.__aenter__()
+            try:
+                opened.set_result(client)
+                await ended.wait()
+            finally:
+                await client.__aexit__(None, None, None)
+        except asyncio.CancelledError:
+            if not opened.done():
+                opened.set_exception(self._error("lost", "was left before it said hello"))
+                opened.exception()
+            raise
+        except BaseException as error:
+            if opened.done():
+                log.debug("%s was not left in good order", named(self.name), exc_info=error)
+            else:
+                opened.set_exception(self._not_started(error, way))
+                opened.exception()
+
+    def _not_started(self, error: BaseException, way: _Way) -> McpError:
+        reason = way.last_words()
+        if isinstance(error, TimeoutError):
+            reason = f"it did not say hello within {START_LIMIT:g} s"
+        elif not reason:
+            reason = _cause(error)
+        verb = "started" if isinstance(self._server, McpServerStdio) else "reached"
+        return self._error("not_started", f"could not be {verb}: {reason.removeprefix(': ')}")
+
+    async def _lost(self, what: str) -> McpError:
+        """Why there is no answer; its process has the time to say how it ended."""
+        way, owner = self._way, self._owner
+        self._ended.set()
+        if owner is not None:
+            await asyncio.wait([owner], timeout=CLOSE_LIMIT)
+        reason = (way.last_words() if way is not None else "") or ": the connection was lost"
+        return self._error("lost", f"did not {what}{reason}")
+
+    async def _list(self, client: Client) -> list[ServersTool]:
+        tools: list[ServersTool] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+            tools += page.tools
+            if len(tools) > MOST_TOOLS:
+                break
+            cursor = page.next_cursor
+            if not cursor:
+                return tools
+        limits = f"more than {MOST_TOOLS:,} tools, or {MOST_PAGES} pages of them"
+        raise self._error("refused", f"lists {limits}: that is too many")
+
+    def _tool(self, tool: ServersTool) -> Tool:
+        hints = tool.annotations
+        return Tool(
+            server=self.name,
+            name=tool.name,
+            description=tool.description or "",
+            input_schema=tool.input_schema,
+            title=tool.title or (hints.title if hints is not None else None),
+            annotations=Annotations()
+            if hints is None
+            else Annotations(
+                read_only=hints.read_only_hint,
+                destructive=hints.destructive_hint,
+                idempotent=hints.idempotent_hint,
+                open_world=hints.open_world_hint,
+            ),
+        )
+
+    def _error(self, kind: McpErrorKind, sentence: str) -> McpError:
+        return McpError(kind, self.name, f"{named(self.name)} {sentence}")
+
+
+def _complaint(text: str) -> str:
+    """A server's own words about an error."""
+    return shown(text.strip(), LONGEST_COMPLAINT) or "it gave no reason"
+
+
+def _result(result: CallToolResult) -> ToolResult:
+    blocks = [_block(block) for block in result.content]
+    return ToolResult(
+        content=tuple(block for block in blocks if block is not None),
+        structured=result.structured_content,
+        is_error=bool(result.is_error),
+    )
+
+
+def _block(block: Any) -> ContentBlock | None:
+    """MCP's blocks are ACP's; one that is newer than this is left out."""
+    try:
+        read: Any = decode(
+            ContentBlock,  # type: ignore[arg-type]  # a union is no class
+            msgspec.Raw(block.model_dump_json(by_alias=True, exclude_none=True).encode()),
+            "client",
+        )
+    except DecodingError as error:
+        log.debug("a block of a tool's result was left out: %s", error)
+        return None
+    return None if isinstance(read, Unknown) else read
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason: task groups wrap what happened in them."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, SpawnError | ValueError | MCPError):
+        return _complaint(str(error))
+    text = shown(str(error), LONGEST_COMPLAINT)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,132 @@
+"""A Python function as a tool: its signature as a schema, its docstring as a description."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from coupler.mcp.docstring import read_docstring
+from coupler.mcp.shape import Field, Shape, shape_of_object
+from coupler.mcp.tool import ToolResult
+from coupler.schema.v1 import (
+    AudioContent,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+)
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+"""What every provider of models takes for a tool's name."""
+
+DONE = "done"
+"""What a model is told of a function that returns nothing."""
+
+_BLOCKS = (TextContent, ImageContent, AudioContent, ResourceLink, EmbeddedResource)
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Function(NamedTuple):
+    """A function that models may call. `context` names the parameters that are not theirs to give."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    callable: Callable[..., Any]
+    context: tuple[str, ...]
+    shape: Shape
+
+    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a model gave, with the types of the signature; raises ShapeError."""
+        read = self.shape.read(dict(given))
+        return {name: getattr(read, name) for name in given}
+
+    @property
+    def is_async(self) -> bool:
+        """Whether calling it gives a coroutine."""
+        return inspect.iscoroutinefunction(_plain(self.callable))
+
+
+def function_of(callable: Any, context: type) -> Function:
+    """Look at a function; raises TypeError for one that no model could call."""
+    plain = _plain(callable)
+    name = getattr(plain, "__name__", None)
+    if not inspect.isroutine(plain) or not isinstance(name, str):
+        raise TypeError(f"a tool is a function with a name, not {type(callable).__name__}")
+    if not NAME.fullmatch(name):
+        raise TypeError(f"{name!r} is no name for a tool: rename the function, with letters and digits")
+    try:
+        hints = typing.get_type_hints(plain, include_extras=True)
+        parameters = inspect.signature(callable).parameters.values()
+    except (NameError, TypeError, ValueError) as error:
+        raise TypeError(f"the signature of the tool `{name}` cannot be read: {error}") from None
+    given = tuple(parameter.name for parameter in parameters if hints.get(parameter.name) is context)
+    fields = [_field(name, parameter, hints) for parameter in parameters if parameter.name not in given]
+    try:
+        shape = shape_of_object(name, fields)
+    except TypeError as error:
+        raise TypeError(f"the parameters of the tool `{name}`: {error}") from None
+    said = read_docstring(inspect.getdoc(plain))
+    return Function(name, said.description, _described(shape.schema, said.parameters), callable, given, shape)
+
+
+def result_of(value: Any) -> ToolResult:
+    """What a function returned, for a model; raises if it cannot be written as JSON."""
+    match value:
+        case ToolResult():
+            return value
+        case None:
+            return text_result(DONE)
+        case str():
+            return text_result(value)
+        case list() | tuple() if value and all(isinstance(item, _BLOCKS) for item in value):
+            return ToolResult(tuple(value))
+        case _ if isinstance(value, _BLOCKS):
+            return ToolResult((value,))
+    encoded = msgspec.json.encode(value, enc_hook=_as_builtins)
+    decoded = msgspec.json.decode(encoded)
+    # Before 2026, what is structured had to be an object.
+    structured = decoded if isinstance(decoded, dict) else {"result": decoded}
+    return ToolResult((TextContent(encoded.decode()),), structured)
+
+
+def text_result(text: str, *, is_error: bool = False) -> ToolResult:
+    """Words for the model; what UTF-8 cannot hold is replaced."""
+    clean = text.encode("utf-8", "replace").decode()
+    content: ContentBlock = TextContent(clean)
+    return ToolResult((content,), is_error=is_error)
+
+
+def _plain(callable: Any) -> Any:
+    return _plain(callable.func) if isinstance(callable, functools.partial) else callable
+
+
+def _field(tool: str, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Field:
+    if parameter.kind not in _NAMED:
+        raise TypeError(f"the tool `{tool}` has the parameter `{parameter}`: models give arguments by name")
+    is_required = parameter.default is inspect.Parameter.empty
+    default = None if is_required else parameter.default
+    return Field(parameter.name, hints.get(parameter.name, Any), is_required, default)
+
+
+def _described(schema: dict[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
+    described = {key: value for key, value in schema.items() if key not in {"title", "description"}}
+    described["properties"] = {
+        name: {"description": parameters[name], **member} if name in parameters else member
+        for name, member in schema.get("properties", {}).items()
+    }
+    return described
+
+
+def _as_builtins(value: Any) -> Any:
+    """Models of pydantic know how to write themselves."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON: return text, or what JSON has")

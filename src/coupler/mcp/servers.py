@@ -1,0 +1,118 @@
+"""All servers of a session. None is started before it is used, and all end with the session."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from coupler.mcp.errors import McpError, named, shown
+from coupler.mcp.package import load_connections
+from coupler.mcp.surroundings import Surroundings
+from coupler.mcp.tool import Tool, ToolResult
+from coupler.schema.v1 import McpServer
+
+if TYPE_CHECKING:
+    from coupler.mcp.connection import Connection
+
+log = logging.getLogger("coupler.mcp")
+
+
+def merged(*sources: Iterable[McpServer]) -> dict[str, McpServer]:
+    """The servers by their names. The weakest source comes first: one with the same name replaces it."""
+    return {server_name(server): server for source in sources for server in source}
+
+
+def server_name(server: McpServer) -> str:
+    """What the server is called; every kind has a name."""
+    name: str = server.name  # type: ignore[attr-defined]  # the mixin class of the schema declares none
+    return name
+
+
+class Servers:
+    """The servers of one session, by name. Its state has one owner: this object, on the event loop."""
+
+    def __init__(self, entries: Mapping[str, McpServer], surroundings: Surroundings) -> None:
+        self._entries = dict(entries)
+        self._surroundings = surroundings
+        self._connections: dict[str, Connection] = {}
+        self._is_closed = False
+        self.broken: dict[str, McpError] = {}
+        """Those that failed when the tools of all were listed last, with the reason."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return (*self._entries,)
+
+    async def tools(self) -> list[Tool]:
+        """The tools of all servers; those of one that fails are missing, and `broken` says why."""
+        if not self._entries:
+            return []
+        await load_connections()
+        names = self.names
+        found = await asyncio.gather(*(self.tools_of(name) for name in names), return_exceptions=True)
+        self.broken, tools = {}, []
+        for name, result in zip(names, found, strict=True):
+            if isinstance(result, McpError):
+                log.warning("%s", result)
+                self.broken[name] = result
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                tools += result
+        return tools
+
+    async def tools_of(self, name: str) -> list[Tool]:
+        """The tools of one server; raises McpError."""
+        return await (await self._connection(name)).tools()
+
+    async def call(
+        self,
+        name: str,
+        tool: str,
+        arguments: dict[str, Any],
+        limit: float | None,
+        call_id: str | None = None,
+    ) -> ToolResult:
+        """Use a tool of a server, with `limit` seconds for the answer; raises McpError."""
+        return await (await self._connection(name)).call(tool, arguments, limit, call_id)
+
+    def check(self, name: str) -> None:
+        """Raise McpError if there is no such server."""
+        if name not in self._entries:
+            known = ", ".join(f"`{shown(each)}`" for each in self.names) or "none"
+            raise McpError(
+                "unknown_server", name, f"{named(name)} is unknown to this session; there is: {known}"
+            )
+
+    async def replace(self, entries: Mapping[str, McpServer]) -> None:
+        """Have these servers from now on; those that stay as they were stay connected."""
+        gone = [
+            self._connections.pop(name)
+            for name in [*self._connections]
+            if entries.get(name) != self._entries.get(name)
+        ]
+        self._entries = dict(entries)
+        await asyncio.gather(*(connection.close() for connection in gone))
+
+    async def close(self) -> None:
+        """The session is left: end whatever was started."""
+        self._is_closed = True
+        connections, self._connections = [*self._connections.values()], {}
+        for connection in connections:
+            connection.begin_closing()
+        await asyncio.gather(*(connection.close() for connection in connections))
+
+    async def _connection(self, name: str) -> Connection:
+        self.check(name)
+        module = await load_connections()
+        self.check(name)
+        if self._is_closed:
+            raise McpError("lost", name, f"{named(name)} is not used any more: the session was left")
+        connection: Connection | None = self._connections.get(name)
+        if connection is None:
+            connection = module.Connection(name, self._entries[name], self._surroundings)
+            self._connections[name] = connection
+        return connection

@@ -1,0 +1,187 @@
+"""What values of a type look like in JSON: the schema that models are shown, and the check of what they give.
+
+Types are those that `msgspec` knows (dataclasses, Structs, TypedDicts, lists, Literals …), anything with
+pydantic models in it where pydantic is in use, or a JSON Schema itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from coupler.extras import need
+
+LONGEST_PROBLEM = 1000
+"""Characters of what is wrong with a value; values themselves may be quoted in it."""
+
+_ROOT = "#/$defs/"
+
+
+class ShapeError(ValueError):
+    """A value does not fit. `path` says where, in JSONPath's words."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem if len(problem) <= LONGEST_PROBLEM else f"{problem[: LONGEST_PROBLEM - 1]}…"
+        super().__init__(f"at `{path}`: {self.problem}")
+
+
+class Shape(Protocol):
+    """A type, as JSON."""
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema; that of an object says so at its root."""
+
+    def read(self, value: Any) -> Any:
+        """The typed value of JSON that was decoded; raises ShapeError."""
+
+
+class Field(NamedTuple):
+    """One named value of an object; what may be missing has a default, which is only shown."""
+
+    name: str
+    type: Any
+    is_required: bool
+    default: Any = None
+
+
+def shape_of(wanted: Any) -> Shape:
+    """The shape of a type or of a JSON Schema; raises TypeError for what cannot be written as JSON."""
+    if isinstance(wanted, Mapping):
+        return _SchemaShape(wanted)
+    try:
+        return _MsgspecShape(wanted)
+    except TypeError as error:
+        return _with_pydantic(wanted, error)
+
+
+def shape_of_object(name: str, fields: Sequence[Field]) -> Shape:
+    """An object of these fields and no others; what is read has them as attributes."""
+    shown = [
+        (field.name, field.type)
+        if field.is_required
+        else (field.name, field.type, msgspec.field(default_factory=lambda: None))
+        if not _is_plain(field.default)
+        else (field.name, field.type, field.default)
+        for field in fields
+    ]
+    try:
+        return _MsgspecShape(msgspec.defstruct(name, shown, forbid_unknown_fields=True, kw_only=True))
+    except TypeError as error:
+        return _with_pydantic(fields, error, name)
+
+
+def _with_pydantic(wanted: Any, error: TypeError, name: str | None = None) -> Shape:
+    """Pydantic is only asked if the program uses it: else no type can be one of its."""
+    reason = str(error).strip().splitlines()[-1]
+    if "pydantic" in sys.modules:
+        try:
+            return _PydanticShape(wanted if name is None else _model(name, wanted))
+        except Exception as other:  # its errors have no common class but this
+            reason = f"{reason}; {str(other).strip().splitlines()[0]}"
+    raise TypeError(f"this cannot be written as JSON: {reason}") from None
+
+
+class _MsgspecShape:
+    def __init__(self, wanted: Any) -> None:
+        self._wanted = wanted
+        self.schema = _rooted(msgspec.json.schema(wanted))
+
+    def read(self, value: Any) -> Any:
+        try:
+            return msgspec.convert(value, self._wanted, strict=True, str_keys=True)
+        except msgspec.ValidationError as error:
+            problem, _, place = str(error).partition(" - at `")
+            raise ShapeError(place.removesuffix("`") or "$", problem) from None
+        except RecursionError:
+            raise ShapeError("$", "this is nested too deeply") from None
+
+
+class _PydanticShape:
+    def __init__(self, wanted: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self._adapter = TypeAdapter[Any](wanted)
+        self.schema = _rooted(self._adapter.json_schema())
+
+    def read(self, value: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_json(msgspec.json.encode(value), strict=True)
+        except ValidationError as error:
+            first, *others = error.errors(include_url=False, include_input=False, include_context=False)
+            more = f" (and {len(others)} more)" if others else ""
+            raise ShapeError(_json_path(first["loc"]), f"{first['msg']}{more}") from None
+        except RecursionError:
+            raise ShapeError("$", "this is nested too deeply") from None
+
+
+class _SchemaShape:
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        jsonschema: Any = need("jsonschema", extra="mcp", feature="A JSON Schema")
+        referencing: Any = need("referencing", extra="mcp", feature="A JSON Schema")
+        self._best_match = jsonschema.exceptions.best_match
+        self._unresolvable = referencing.exceptions.Unresolvable
+        self.schema = copy.deepcopy(dict(schema))
+        kind = jsonschema.validators.validator_for(self.schema)
+        try:
+            kind.check_schema(self.schema)
+        except jsonschema.SchemaError as error:
+            problem = f"at `{error.json_path}`: {error.message[:300]}"
+            raise TypeError(f"this is no JSON Schema: {problem}") from None
+        # With a registry of its own, no reference is looked up in the network.
+        self._validator = kind(self.schema, registry=referencing.Registry())
+
+    def read(self, value: Any) -> Any:
+        try:
+            error = self._best_match(self._validator.iter_errors(value))
+        except RecursionError:
+            raise ShapeError("$", "this is nested too deeply") from None
+        except self._unresolvable as unresolved:
+            raise ShapeError("$", f"the schema refers to what is not in it: {unresolved}") from None
+        if error is not None:
+            raise ShapeError(error.json_path, error.message)
+        return value
+
+
+def _model(name: str, fields: Sequence[Field]) -> Any:
+    from pydantic import ConfigDict, create_model
+
+    members: dict[str, Any] = {
+        field.name: (field.type, ... if field.is_required else field.default) for field in fields
+    }
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **members)
+
+
+def _rooted(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with an object's members at its root, where MCP wants them, and not behind a reference."""
+    reference = schema.get("$ref", "")
+    if not reference.startswith(_ROOT):
+        return schema
+    definitions: dict[str, Any] = schema["$defs"]
+    name = reference.removeprefix(_ROOT)
+    rooted = {**definitions[name]}
+    others = {other: it for other, it in definitions.items() if other != name}
+    if _mentions(definitions, reference):  # of itself: then it has to stay where it was, too
+        others = definitions
+    return {**rooted, "$defs": others} if others else rooted
+
+
+def _mentions(node: Any, reference: str) -> bool:
+    if isinstance(node, dict):
+        return node.get("$ref") == reference or any(_mentions(part, reference) for part in node.values())
+    return isinstance(node, list | tuple) and any(_mentions(part, reference) for part in node)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _json_path(places: Sequence[int | str]) -> str:
+    return "$" + "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in places)

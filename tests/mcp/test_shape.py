@@ -1,0 +1,153 @@
+"""Types as JSON: their schemas, and the check of values."""
+
+import sys
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, Literal, Optional, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+from jsonschema import Draft202012Validator
+
+from coupler.mcp.shape import Field, ShapeError, shape_of, shape_of_object
+
+
+@dataclass
+class Address:
+    street: str
+    number: int | None = None
+
+
+class Person(msgspec.Struct):
+    name: str
+    home: Address
+    friends: "list[Person]" = []
+
+
+class Movie(TypedDict, total=False):
+    title: str
+    year: int
+
+
+class Order(pydantic.BaseModel):
+    item: str
+    count: int = 1
+
+
+@dataclass
+class Basket:
+    orders: list[Order]
+
+
+OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+FITTING = [
+    (int, 1, 1),
+    (Optional[int], None, None),  # noqa: UP045 - as people write it
+    (Literal["a", "b"], "b", "b"),
+    (Annotated[int, msgspec.Meta(ge=1)], 3, 3),
+    (dict[int, str], {"1": "x"}, {1: "x"}),
+    (date, "2026-01-02", date(2026, 1, 2)),
+    (list[Address], [{"street": "A"}], [Address("A")]),
+    (Person, {"name": "n", "home": {"street": "s"}}, Person("n", Address("s"))),
+    (Movie, {"title": "t"}, {"title": "t"}),
+    (Order, {"item": "tea"}, Order(item="tea")),
+    (list[Order], [{"item": "tea"}], [Order(item="tea")]),
+    (Basket, {"orders": [{"item": "tea"}]}, Basket([Order(item="tea")])),
+    (OBJECT, {"a": 1}, {"a": 1}),
+    (Any, {"x": [1]}, {"x": [1]}),
+]
+
+FAILING = [
+    (int, "1", "$", "Expected `int`, got `str`"),
+    (Literal["a", "b"], "c", "$", "Invalid enum value 'c'"),
+    (Annotated[int, msgspec.Meta(ge=1)], 0, "$", "Expected `int` >= 1"),
+    (list[Address], [{"street": "A"}, {"street": 1}], "$[1].street", "Expected `str`, got `int`"),
+    (Person, {"name": "n", "home": {}}, "$.home", "Object missing required field `street`"),
+    (Movie, {"year": "1"}, "$.year", "Expected `int`, got `str`"),
+    (Order, {"item": "tea", "count": "2"}, "$.count", "Input should be a valid integer"),
+    (list[Order], [{}], "$[0].item", "Field required"),
+    (OBJECT, {"a": "1"}, "$.a", "'1' is not of type 'integer'"),
+    (OBJECT, [], "$", "[] is not of type 'object'"),
+    ({"$ref": "https://example.com/x"}, 1, "$", "the schema refers to what is not in it"),
+]
+
+
+def names(case):
+    return str(getattr(case, "__name__", case))[:30]
+
+
+@pytest.mark.parametrize(("wanted", "value", "expected"), FITTING, ids=names)
+def test_a_value_that_fits_is_read_and_its_schema_agrees(wanted, value, expected):
+    shape = shape_of(wanted)
+
+    assert shape.read(value) == expected
+    assert type(shape.read(value)) is type(expected)
+    Draft202012Validator.check_schema(shape.schema)
+    Draft202012Validator(shape.schema).validate(value)
+
+
+@pytest.mark.parametrize(("wanted", "value", "path", "problem"), FAILING, ids=names)
+def test_a_value_that_does_not_fit_is_an_error_with_its_place(wanted, value, path, problem):
+    with pytest.raises(ShapeError) as caught:
+        shape_of(wanted).read(value)
+
+    assert caught.value.path == path
+    assert problem in caught.value.problem
+
+
+@pytest.mark.parametrize("wanted", [Address, Person, Movie, Order, Basket])
+def test_an_object_says_so_at_the_root_of_its_schema(wanted):
+    schema = shape_of(wanted).schema
+    assert schema["type"] == "object"
+    assert schema["properties"]
+
+
+def test_a_type_that_contains_itself_keeps_its_definition():
+    schema = shape_of(Person).schema
+    Draft202012Validator(schema).validate({"name": "a", "home": {"street": "s"}, "friends": []})
+    with pytest.raises(Exception, match="is a required property"):
+        Draft202012Validator(schema).validate({"name": "a", "home": {"street": "s"}, "friends": [{}]})
+
+
+def test_what_is_no_json_is_refused_with_the_reason():
+    class Opaque:
+        pass
+
+    with pytest.raises(TypeError, match="this cannot be written as JSON"):
+        shape_of(Opaque)
+
+
+def test_pydantic_is_not_imported_to_find_out(monkeypatch):
+    class Opaque:
+        pass
+
+    monkeypatch.delitem(sys.modules, "pydantic")
+    with pytest.raises(TypeError, match="is not supported"):
+        shape_of(Opaque)
+    assert "pydantic" not in sys.modules
+
+
+def test_an_object_of_fields_takes_those_and_no_others():
+    shape = shape_of_object("f", [Field("a", int, True), Field("b", list[str], False, ["x"])])
+
+    assert shape.read({"a": 1}).a == 1
+    assert shape.schema["required"] == ["a"]
+    with pytest.raises(ShapeError, match="unknown field `c`"):
+        shape.read({"a": 1, "c": 1})
+
+
+def test_a_long_value_is_not_repeated_whole():
+    with pytest.raises(ShapeError) as caught:
+        shape_of(OBJECT).read({"a": "x" * 100_000})
+    assert len(str(caught.value)) < 1100
+
+
+def test_what_is_nested_without_end_is_an_error_like_any_other():
+    value: Any = []
+    for _ in range(100_000):
+        value = [value]
+    recursive = {"$defs": {"l": {"type": "array", "items": {"$ref": "#/$defs/l"}}}, "$ref": "#/$defs/l"}
+    with pytest.raises(ShapeError, match="nested too deeply"):
+        shape_of(recursive).read(value)
