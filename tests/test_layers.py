@@ -17,6 +17,7 @@ ALLOWED = {
     "config": {"msgspec"},
     "process": set(),
     "store": {"msgspec"},
+    "mcp": {"msgspec", "mcp", "mcp_types", "anyio", "httpx2", "pydantic", "uvicorn"},
 }
 
 

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.client.connection import FRAME_LIMIT
 from coupler.client.errors import AgentError
 from coupler.client.link import LastWords, Link, ProcessLink
 from coupler.client.observation import OnEvent
+from coupler.client.offer import Offer
+from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
 from coupler.client.quirks import Quirks
 from coupler.client.remote import RemoteAgent
 from coupler.process.command import split_command
 from coupler.process.environment import Environment
 from coupler.process.errors import SpawnError
 from coupler.wire.transport import MemoryTransport, Transport
+
+if TYPE_CHECKING:
+    from coupler.agent.blueprint import Blueprint
+    from coupler.agent.serve_options import ServeOptions
+    from coupler.client.elicitation import OnForm, OnUrl
+    from coupler.client.files import FileAccess
 
 STARTUP_TIMEOUT = 30.0
 """Seconds in which an agent must be started, introduced and have opened its first session."""
@@ -39,27 +48,78 @@ def connect(
     frame_limit: int = FRAME_LIMIT,
     quirks: Quirks | None = None,
     on_event: OnEvent | None = None,
+    files: FileAccess = "read",
+    terminals: bool = False,
+    on_form: OnForm | None = None,
+    on_url: OnUrl | None = None,
+    record: str | PathLike[str] | None = None,
 ) -> RemoteAgent:
     """An agent to hold sessions with, as an async context manager that starts and ends it.
 
-    `agent` is a command line, a list of its words, or a turn function or `Agent`: that one runs in this
-    process. `env` is added to our environment; `Environment.exact` replaces it. Lines of the agent over
-    `frame_limit` bytes are dropped. `quirks` say how to take this agent; `on_event` sees all that happens.
+    `agent` is a command line, a list of its words, a name of the catalogue such as "claude", or a turn
+    function or `Agent`: that one runs in this process. `env` is added to our environment; `Environment.exact`
+    replaces it. Lines of the agent over `frame_limit` bytes are dropped. `quirks` say how to take this agent,
+    in place of what the catalogue knows; `on_event` sees all that happens. All that is said is written to
+    the file `record`, without secrets, as `coupler record` does it; each start has a file of its own.
+
+    Through us the agent may read the files in a session's directories; `files="write"` lets it write them,
+    too, and "none" neither. With `terminals` it may run commands there. `on_form` and `on_url` are functions
+    that ask the user what the agent wants to know.
     """
+    words = words_of(agent)
+    if isinstance(agent, str) and (meant := named(agent, cwd=cwd, env=env)) is not None:
+        agent, env = meant.target, meant.env
+        quirks = quirks or meant.quirks
     timeout = usual_startup_timeout(agent) if startup_timeout is None else startup_timeout
 
     def link() -> Link:
-        return link_to(agent, cwd=cwd, env=env)
+        way = link_to(agent, cwd=cwd, env=env)
+        return way if record is None else _recorded(way, record, agent, env)
 
     link()  # says now, and not at the start, what cannot be started
-    return RemoteAgent(
+    return ServableAgent(
+        words,
         link,
         cwd=cwd,
         startup_timeout=timeout,
         frame_limit=frame_limit,
+        offer=Offer(files=files, terminals=terminals, on_form=on_form, on_url=on_url),
         quirks=quirks,
         on_event=on_event,
     )
+
+
+class ServableAgent(RemoteAgent):
+    """What `connect` gives: an agent to drive, or to serve again with `serve(connect(…))`."""
+
+    def __init__(self, words: str, link: Callable[[], Link], **settings: Any) -> None:
+        super().__init__(link, **settings)
+        self.words = words
+
+    def blueprint(self, options: ServeOptions) -> Blueprint:
+        """How it is served; see `coupler.relay`."""
+        # Imported on use: whoever drives an agent does not serve it.
+        from coupler.relay.relay import Relay
+
+        return Relay(self, self.words, options).blueprint()
+
+
+class Pool(SessionPool):
+    """Agents and sessions that are used again: `async with Pool() as pool`, `pool.session("gemini")`."""
+
+    def __init__(self, *, most: int = MOST_AGENTS, idle: float = IDLE_SECONDS) -> None:
+        """With `most` agents in use others wait; what nobody uses for `idle` seconds is ended."""
+        super().__init__(connect, most=most, idle=idle)
+
+
+def words_of(agent: str | Sequence[str] | Any) -> str:
+    """What an agent is called by who started it: its command line, or the name of its code."""
+    if not _is_command(agent):
+        return str(getattr(agent, "__qualname__", type(agent).__name__))
+    try:
+        return shlex.join(split_command(agent))
+    except SpawnError:
+        return ""  # the start itself will say what is wrong
 
 
 def link_to(
@@ -74,6 +134,69 @@ def link_to(
     if env is not None:
         raise AgentError("spawn", "`env` is for commands: an agent in this process has our environment")
     return LocalLink(agent)
+
+
+def _recorded(
+    link: Link,
+    path: str | PathLike[str],
+    agent: str | Sequence[str] | Any,
+    env: Environment | Mapping[str, str | None] | None,
+) -> Link:
+    """The link with a file beside it. What only the agent was given is as secret as what we have."""
+    # Imported on use, because most agents are not recorded.
+    from coupler.client.recording import recorded
+    from coupler.recording.file import agent_name
+    from coupler.secrets import secrets_in_environment
+
+    try:
+        words = split_command(agent) if _is_command(agent) else [getattr(agent, "__name__", "agent")]
+        given = (env if isinstance(env, Environment) else Environment.inherit(env)).resolve()
+    except SpawnError:
+        return link  # nothing will be said: the start itself will tell what is wrong
+    label = agent_name(words)
+    return recorded(link, path, label=label, secrets=secrets_in_environment(given))
+
+
+class Meant(NamedTuple):
+    """What a name of the catalogue stands for: a command or an `Agent`, its environment and its quirks."""
+
+    target: Any
+    env: Environment | Mapping[str, str | None] | None
+    quirks: Quirks | None
+
+
+def named(
+    agent: str,
+    *,
+    cwd: str | PathLike[str] | None = None,
+    env: Environment | Mapping[str, str | None] | None = None,
+) -> Meant | None:
+    """What a name means in a directory; None if it is a command line."""
+    if not agent or any(char.isspace() or char in "/\\" for char in agent):
+        return None
+    # Imported on use, because most agents are command lines.
+    from coupler.catalogue import chosen_for
+
+    chosen = chosen_for(agent, cwd)
+    if chosen is None:
+        return None
+    entry = chosen.entry
+    if not isinstance(env, Environment):
+        env = {**entry.env, **(env or {})} or None
+    if chosen.form == "acp":
+        return Meant([*chosen.command], env, entry.quirks)
+    return Meant(_native(entry.native or "", env), None, entry.quirks)
+
+
+def _native(name: str, env: Environment | Mapping[str, str | None] | None) -> Any:
+    from coupler.providers.registry import ENTRIES, provider
+
+    if env is None:
+        return provider(name)()
+    if isinstance(env, Environment) or ENTRIES[name].program is None:
+        raise AgentError("spawn", f"the native form of {name} takes no `env` but a mapping for its program")
+    made: Any = provider(name)
+    return made(env=env)
 
 
 class LocalLink:

@@ -17,6 +17,7 @@ import pytest
 from client.stage import Scripted, gone_within, is_running, run
 from coupler import Agent, AgentError, Environment, Turn, connect
 from coupler.client import connection as connection_module
+from coupler.client.observation import AgentEnded, PromptSent, SessionOpened, TurnFinished
 from coupler.events import Content
 from coupler.schema.v1 import ImageContent
 
@@ -499,3 +500,20 @@ def test_an_agent_that_accepts_what_does_not_exist_is_refused_at_the_start() -> 
     with pytest.raises(AgentError, match="video") as raised:
         asyncio.run(start())
     assert raised.value.kind == "spawn"
+
+
+def test_that_an_agent_ended_by_itself_is_told_and_that_we_ended_it_is_not(script: Script) -> None:
+    seen: list[object] = []
+    dying, lasting = script("for prompt in prompts(): os._exit(3)"), script("for prompt in prompts(): pass")
+
+    async def story() -> None:
+        async with dying.connect(on_event=seen.append) as remote:
+            with pytest.raises(AgentError):
+                await (await remote.new()).prompt("go")
+        assert [type(each) for each in seen] == [SessionOpened, PromptSent, TurnFinished, AgentEnded]
+        seen.clear()
+        async with lasting.connect(on_event=seen.append) as remote:
+            await remote.new()
+        assert [type(each) for each in seen] == [SessionOpened]
+
+    run(story())

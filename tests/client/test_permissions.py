@@ -32,7 +32,7 @@ def answer_to(
     agent = script(ASKS if not before else ASKS.replace("send(eval", f"send({before}, eval"))
 
     async def story() -> None:
-        async with agent.connect() as remote:
+        async with agent.connect(files="none") as remote:
             session = await remote.new(permissions=permissions)
             await session.prompt(question)
 
@@ -185,8 +185,9 @@ def test_a_function_decides_by_a_boolean_an_option_or_none(
 @pytest.mark.parametrize(
     ("options", "verdict", "expected"),
     [
-        ([("a", "allow_always"), ("r", "reject_always")], True, {"outcome": "selected", "optionId": "a"}),
-        ([("a", "allow_always"), ("r", "reject_always")], False, {"outcome": "selected", "optionId": "r"}),
+        ([("a", "allow_always"), ("r", "reject_always")], True, CANCELLED),
+        ([("a", "allow_always"), ("r", "reject_always")], False, CANCELLED),
+        ([("a", "allow_always"), ("o", "allow_once")], "a", {"outcome": "selected", "optionId": "a"}),
         ([("a", "allow_always"), ("o", "allow_once")], True, {"outcome": "selected", "optionId": "o"}),
         ([("1", "allow_once"), ("2", "allow_once")], True, {"outcome": "selected", "optionId": "1"}),
         ([("r", "reject_once")], True, CANCELLED),
@@ -195,7 +196,7 @@ def test_a_function_decides_by_a_boolean_an_option_or_none(
         ([("m", "maybe")], "m", {"outcome": "selected", "optionId": "m"}),
     ],
 )
-def test_options_are_chosen_by_kind_once_rather_than_always(
+def test_options_are_chosen_by_kind_and_always_only_by_its_id(
     script: Script, options: object, verdict: Any, expected: object
 ) -> None:
     assert outcome(script, lambda request: verdict, f"permission(1, {options!r})") == expected
@@ -543,3 +544,22 @@ def test_a_policy_may_close_the_agent(script: Script) -> None:
             assert caught.value.kind == "closed"
 
     run(story())
+
+
+def test_nobody_is_asked_while_the_session_closes(script: Script) -> None:
+    agent = script("""
+        HELLO["agentCapabilities"] = {"sessionCapabilities": {"close": {}}}
+        open_sessions()
+        closing = read()
+        send(permission(1))
+        answer_to(1)
+        send(result(closing, {}))
+        read()
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            await (await remote.new(permissions=raising(AssertionError("asked")))).close()
+
+    run(story())
+    assert [answer["result"]["outcome"] for answer in agent.answers_to(1)] == [CANCELLED]

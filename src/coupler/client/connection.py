@@ -18,7 +18,8 @@ from coupler.__about__ import __version__
 from coupler.client.errors import AgentError, Kind
 from coupler.client.link import LastWords, Link
 from coupler.client.provisional import Provisional
-from coupler.client.service import Service
+from coupler.client.service import Listener, Service
+from coupler.client.telemetry import Telemetry
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import PROTOCOL_VERSION, offers
 from coupler.schema.unstable import AgentCapabilities, InitializeResponse
@@ -63,18 +64,22 @@ class Connection:
     def __init__(
         self,
         link: Link,
-        services: Mapping[str, Service],
+        services: Mapping[str, Service | Listener],
         *,
         startup_timeout: float,
         frame_limit: int = FRAME_LIMIT,
+        on_death: Callable[[], object] | None = None,
     ) -> None:
+        """`on_death` is called if the agent ends by itself."""
         self.sessions: dict[str, RemoteSession] = {}
+        self.telemetry = Telemetry()
         self._services = services
         self.capabilities = AgentCapabilities()
         self._link = link
         self._startup_timeout = startup_timeout
         self._startup_spent = 0.0
         self._frame_limit = frame_limit
+        self._on_death = on_death
         self._opening = 0
         self._provisional = Provisional()
         self._ended = asyncio.Event()
@@ -99,6 +104,7 @@ class Connection:
             raise
         self._startup_spent = time.monotonic() - started
         self.capabilities = response.agent_capabilities
+        self.telemetry.introduced(response.agent_info or None)
         return response
 
     def offers(self, gate: str | None) -> bool:
@@ -173,12 +179,13 @@ class Connection:
                 if not answered.done():
                     answered.set_result(outcome)
 
-        request = self.peer.ask(method, params, deliver)
-        try:
-            return await self._in_time(kind, method, answered, started)
-        except BaseException:
-            self.peer.give_up(request)
-            raise
+        with self.telemetry.request(method, params) as traced:
+            request = self.peer.ask(method, traced, deliver)
+            try:
+                return await self._in_time(kind, method, answered, started)
+            except BaseException:
+                self.peer.give_up(request)
+                raise
 
     def adopt(self, session: RemoteSession) -> None:
         """From now on what concerns the session goes to it; what came before is handed over."""
@@ -191,18 +198,20 @@ class Connection:
 
     def request_received(self, request: Request) -> None:
         service = self._services.get(request.method)
-        if service is None:
+        if service is None or isinstance(service, Listener):
             message = f"this client has no method {request.method!r}"
             raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
         try:
             params = decode(service.params, request.params, "client")
         except DecodingError as error:
             raise RpcError.because(INVALID_PARAMS, f"{request.method}: {error}", path=error.path) from None
-        service.requested(request, params, self._session_of(params))
+        session = self._session_of(params)
+        self.telemetry.asked(request, params, None if session is None else session.span)
+        service.requested(request, params, session)
 
     def notification_received(self, method: str, params: Raw) -> None:
         if method != "session/update":
-            log.debug("the notification %s was ignored", method)
+            self._listener_notified(method, params)
             return
         try:
             notification = decode(SessionNotification, params, "client")
@@ -218,10 +227,22 @@ class Connection:
         else:
             log.debug("an update of the unknown session %r was ignored", notification.session_id[:100])
 
+    def _listener_notified(self, method: str, params: Raw) -> None:
+        listener = self._services.get(method)
+        if not isinstance(listener, Listener):
+            log.debug("the notification %s was ignored", method)
+            return
+        try:
+            listener.notice(decode(listener.params, params, "client"))
+        except DecodingError as error:
+            log.warning("the notification %s was dropped: %s", method, error)
+
     def disconnected(self, error: RpcError) -> None:
         self._ended.set()
         for session in self.sessions.values():
             session.disconnected()
+        if self._on_death is not None and not self._is_closed:
+            self._on_death()
 
     def failure(self, kind: Kind, what: str, error: RpcError) -> AgentError:
         """An error answer, or the lack of one, in this layer's words."""

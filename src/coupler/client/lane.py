@@ -80,6 +80,12 @@ class Lane:
                 raise AgentError("busy", "another task reads these events: iterate a prompt in one task")
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
+        return self.take()
+
+    def take(self) -> Event | None:
+        """The next event if one is there, for who cannot wait."""
+        if not self._items:
+            return None
         item, size = self._items.popleft()
         self._unread -= size
         return item.event() if isinstance(item, _Joined) else item

@@ -10,6 +10,7 @@ from coupler.client.errors import AgentError
 from coupler.process.child import Child
 from coupler.process.environment import Environment
 from coupler.process.errors import SpawnError
+from coupler.process.guard import Guard
 from coupler.wire.pipes import PipeTransport
 from coupler.wire.transport import Transport
 
@@ -51,6 +52,7 @@ class ProcessLink:
         self._cwd = cwd
         self._env = env
         self._child: Child
+        self._guard: Guard | None = None
 
     @property
     def pid(self) -> int:
@@ -62,13 +64,18 @@ class ProcessLink:
             self._child = Child.spawn(self._command, cwd=self._cwd, env=self._env)
         except SpawnError as error:
             raise AgentError("spawn", str(error)) from error
+        self._guard = Guard.over(self._child.pid)
         return PipeTransport(self._child.stdout_fd, self._child.stdin_fd)
 
     async def wait(self) -> None:
         await self._child.wait()
 
     async def close(self, grace: float = 5.0) -> None:
-        await self._child.end(grace)
+        try:
+            await self._child.end(grace)
+        finally:
+            if self._guard is not None:
+                self._guard.dismiss()
 
     def last_words(self) -> LastWords:
         return LastWords(self._child.returncode, self._child.stderr)

@@ -9,13 +9,15 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
+from coupler.client.equipment import Equipment
 from coupler.client.errors import AgentError
 from coupler.client.policy import Decide, Policy
-from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse
+from coupler.schema.v1 import McpServer
 
 if TYPE_CHECKING:
     from coupler.client.connection import Connection
@@ -28,6 +30,8 @@ TEMPORARY = "temporary"
 
 Directory: TypeAlias = str | PathLike[str]
 
+T = TypeVar("T", bound=msgspec.Struct)
+
 
 class SessionOptions(TypedDict, total=False):
     """What `new`, `load`, `resume` and `fork` take."""
@@ -36,6 +40,9 @@ class SessionOptions(TypedDict, total=False):
     """Made absolute; by default that of the agent's process. "temporary" makes one and removes it."""
     additional_directories: Sequence[Directory]
     mcp_servers: Sequence[McpServer]
+    """One that the agent cannot reach by itself is bridged."""
+    tools: Sequence[Any]
+    """Python functions that the agent's model may call, or context managers that yield such."""
     permissions: Policy | Decide
     """Answers what the agent asks; by default it may read and nothing else."""
     model: str
@@ -44,19 +51,30 @@ class SessionOptions(TypedDict, total=False):
     """Set, like model and mode, before the first prompt."""
     strict: bool
     """False: a model, mode or option that is not offered is a warning in the log, and no error."""
+    reason: str
+    """Why it is not the session that was wanted, for those who watch: `SessionOpened` tells it."""
+
+
+class OpeningOptions(SessionOptions, total=False):
+    """The same, and what `ask` has as an argument of its own."""
+
+    output: Any
+    """What prompts will ask for, or True: their typed answers then come by a tool, where they can."""
 
 
 class Opening:
     """The options of one session, looked at before anything is sent."""
 
-    def __init__(self, given: SessionOptions, usual_cwd: Directory) -> None:
+    def __init__(self, given: OpeningOptions, usual_cwd: Directory) -> None:
         self.policy = Policy.of(given.get("permissions"))
         self.mcp_servers = tuple(given.get("mcp_servers", ()))
+        self._equipment = Equipment(given.get("tools", ()), self.mcp_servers, given.get("output"))
         self.roots = tuple(map(_absolute, given.get("additional_directories", ())))
         self._model = given.get("model")
         self._mode = given.get("mode")
         self._options = given.get("options", {})
         self._is_strict = given.get("strict", True)
+        self.reason = given.get("reason")
         directory = given.get("cwd", usual_cwd)
         self.is_temporary = directory == TEMPORARY
         self.cwd = tempfile.mkdtemp(prefix="coupler-") if self.is_temporary else _absolute(directory)
@@ -70,17 +88,16 @@ class Opening:
         """Raise for what the agent has not said to take."""
         if self.roots and not connection.offers("sessionCapabilities.additionalDirectories"):
             raise AgentError("session", "the agent does not take additional directories")
-        takes = connection.capabilities.mcp_capabilities
-        for server in self.mcp_servers:
-            if isinstance(server, McpServerHttp) and not takes.http:
-                raise AgentError("session", f"the agent takes no MCP servers over http: {server.name!r}")
-            if isinstance(server, McpServerSse) and not takes.sse:
-                raise AgentError("session", f"the agent takes no MCP servers over sse: {server.name!r}")
+
+    async def equip(self, connection: Connection, request: T) -> T:
+        """The request, with the servers that the agent is to know of; what they need here is opened."""
+        servers = await self._equipment.open(connection.capabilities.mcp_capabilities)
+        return msgspec.structs.replace(request, mcp_servers=servers)
 
     async def furnish(self, session: RemoteSession) -> None:
         """Set a session that was just opened to what was wanted."""
-        if self.is_temporary:
-            session.at_end(self.clear)
+        session.at_end(self.clear)
+        self._equipment.belong_to(session)
         if self._model is not None:
             await self._wish(session.set_model(self._model))
         if self._mode is not None:
@@ -89,7 +106,8 @@ class Opening:
             await self._wish(session.set_option(option, value))
 
     async def clear(self) -> None:
-        """Remove the directory that was made."""
+        """End what was opened, and remove the directory that was made."""
+        await self._equipment.close()
         if self.is_temporary:
             await asyncio.to_thread(shutil.rmtree, self.cwd, ignore_errors=True)
 

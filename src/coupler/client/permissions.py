@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coupler.client.policy import PermissionRequest
+from msgspec.structs import replace
+
+from coupler.client.policy import Decision, PermissionRequest
 from coupler.events import ToolCall
 from coupler.events.v1 import patch_of
 from coupler.schema.v1 import (
@@ -29,14 +31,14 @@ class Permissions:
         self, request: Request, params: RequestPermissionRequest, session: RemoteSession | None
     ) -> None:
         assert session is not None  # the parameters name one
-        if session.is_cancelled:
+        if session.is_cancelled or session.has_ended:
             request.answer(WITHDRAWN)
             return
         call = session.tool_calls.get(
             params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
         )
         question = PermissionRequest(
-            call.updated(patch_of(params.tool_call)), tuple(params.options), session.cwd
+            call.updated(patch_of(params.tool_call)), tuple(params.options), session.cwd, session.roots
         )
         session.questions.ask(
             request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"
@@ -45,5 +47,8 @@ class Permissions:
 
 async def _decided(session: RemoteSession, question: PermissionRequest) -> RequestPermissionResponse:
     outcome = await session.policy.answer(question)
-    session.permission_answered(question, outcome)
+    decision = Decision.of(question, outcome)
+    if not decision.is_allowed:
+        decision = replace(decision, remedy=await session.policy.remedy(question))
+    session.permission_answered(decision)
     return RequestPermissionResponse(outcome)

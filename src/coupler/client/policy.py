@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from coupler.client.thread import in_thread
 from coupler.events import ToolCall
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
@@ -16,8 +17,6 @@ from coupler.schema.v1 import (
     SelectedPermissionOutcome,
 )
 
-READING_KINDS = frozenset({"read", "search", "think"})
-
 
 class PermissionRequest(Struct, frozen=True):
     """What an agent wants to do, and the answers it offers."""
@@ -25,6 +24,8 @@ class PermissionRequest(Struct, frozen=True):
     tool_call: ToolCall
     options: tuple[PermissionOption, ...]
     cwd: str = ""
+    roots: tuple[str, ...] = ()
+    """The session's directories: its own, and the additional ones."""
 
 
 class Decision(Struct, frozen=True):
@@ -32,6 +33,8 @@ class Decision(Struct, frozen=True):
 
     tool_call: ToolCall
     option: PermissionOption | None
+    remedy: str | None = None
+    """What would allow it, if a policy said no: which rule, which policy, which flag."""
 
     @property
     def is_allowed(self) -> bool:
@@ -51,27 +54,97 @@ Verdict: TypeAlias = bool | str | None
 
 Decide: TypeAlias = Callable[[PermissionRequest], Verdict | Awaitable[Verdict]]
 
+Remedy: TypeAlias = Callable[[PermissionRequest], str | None]
+"""What would have allowed a request; it may wait for a disk, and so runs in a thread."""
+
+PolicyName: TypeAlias = Literal["allow-reads", "allow-all", "deny-all", "ask"]
+
 
 class Policy:
-    """Decides by rule. Options are chosen by their kind, once rather than always."""
+    """Decides by rule. Options are chosen by their kind: once, and never always.
 
-    def __init__(self, decide: Decide) -> None:
+    A function can choose an "always" by the id of that option.
+    """
+
+    def __init__(self, decide: Decide, remedy: Remedy | None = None) -> None:
         self._decide = decide
+        self._remedy = remedy
 
     @classmethod
-    def allow_all(cls) -> Policy:
-        """Let the agent do whatever it asks for."""
-        return cls(lambda request: True)
+    def named(cls, name: PolicyName | str, callback: Decide | None = None) -> Policy:
+        """A policy by its name; the callback is who `ask` asks."""
+        match name:
+            case "allow-reads":
+                return cls.allow_reads()
+            case "allow-all":
+                return cls.allow_all()
+            case "deny-all":
+                return cls.deny_all()
+            case "ask":
+                return cls.ask(callback)
+        raise ValueError(f"there is no policy {name!r}: it is one of {', '.join(get_args(PolicyName))}")
+
+    @classmethod
+    def allow_all(cls, *, but: Sequence[str] = ()) -> Policy:
+        """Let the agent do whatever it asks for, but for what rules as in `permissions.deny` are against.
+
+        With such rules, what cannot be judged by them is rejected too: it might be what they mean.
+        """
+        if not but:
+            return cls(lambda request: True)
+        from coupler.client.rules import Rules
+
+        rules = Rules((), (), but)
+
+        async def decide(request: PermissionRequest) -> Verdict:
+            verdict = await in_thread(lambda: rules.judge(request))
+            return verdict.decision != "deny" and not (verdict.is_ruled or verdict.is_doubtful)
+
+        return cls(decide, lambda request: f"{rules.judge(request).reason}: take the rule out to allow it")
 
     @classmethod
     def deny_all(cls) -> Policy:
         """Reject every request."""
-        return cls(lambda request: False)
+        return cls(lambda request: False, _usual_remedy)
 
     @classmethod
     def allow_reads(cls) -> Policy:
-        """Let the agent look at things; reject the rest."""
-        return cls(lambda request: request.tool_call.kind in READING_KINDS)
+        """Let the agent look at the session's files, but not at those that hold secrets; reject the rest."""
+        return cls(_allow_reads, _usual_remedy)
+
+    @classmethod
+    def ask(cls, callback: Decide | None = None) -> Policy:
+        """Let a function decide. Without one nobody can be asked, and every request is rejected."""
+        return cls.deny_all() if callback is None else cls(callback)
+
+    @classmethod
+    def patterns(
+        cls,
+        *,
+        allow: Sequence[str] = (),
+        ask: Sequence[str] = (),
+        deny: Sequence[str] = (),
+        callback: Decide | None = None,
+    ) -> Policy:
+        """Decide by rules as in `coupler.toml`. What they do not decide is the callback's, or rejected."""
+        from coupler.client.rules import Rules
+
+        rules = Rules(allow, ask, deny)
+
+        async def decide(request: PermissionRequest) -> Verdict:
+            verdict = await in_thread(lambda: rules.judge(request))
+            if verdict.decision != "ask" or callback is None:
+                return verdict.decision == "allow"
+            decided = callback(request)
+            return await decided if inspect.isawaitable(decided) else decided
+
+        def remedy(request: PermissionRequest) -> str | None:
+            verdict = rules.judge(request)
+            if verdict.decision == "deny":
+                return f"{verdict.reason}: take that rule out to allow it"
+            return None if callback is not None else _usual_remedy(request)
+
+        return cls(decide, remedy)
 
     @classmethod
     def of(cls, value: Policy | Decide | None) -> Policy:
@@ -92,6 +165,24 @@ class Policy:
         option = _option(request, verdict)
         return CancelledPermissionOutcome() if option is None else SelectedPermissionOutcome(option)
 
+    async def remedy(self, request: PermissionRequest) -> str | None:
+        """What would allow a request that was rejected, if it was not a function that said no."""
+        remedy = self._remedy
+        return None if remedy is None else await in_thread(lambda: remedy(request))
+
+
+async def _allow_reads(request: PermissionRequest) -> bool:
+    # Imported on use: the engine is needed once an agent asks.
+    from coupler.client.rules import is_reading
+
+    return await in_thread(lambda: is_reading(request))
+
+
+def _usual_remedy(request: PermissionRequest) -> str:
+    from coupler.client import rules
+
+    return rules.remedy(request)
+
 
 def _option(request: PermissionRequest, verdict: Verdict) -> str | None:
     if isinstance(verdict, str):
@@ -104,6 +195,5 @@ def _option(request: PermissionRequest, verdict: Verdict) -> str | None:
     if not isinstance(verdict, bool):
         # Whatever else is true in Python's eyes has not been meant as a yes.
         raise TypeError(f"a verdict is True, False, the id of an option or None; this is {verdict!r}")
-    wanted = ("allow_once", "allow_always") if verdict else ("reject_once", "reject_always")
-    by_kind = {option.kind: option.option_id for option in reversed(request.options)}
-    return next((by_kind[kind] for kind in wanted if kind in by_kind), None)
+    wanted = "allow_once" if verdict else "reject_once"
+    return next((option.option_id for option in request.options if option.kind == wanted), None)

@@ -123,6 +123,8 @@ class Prompt:
         """End the turn for this reason: the prompt raises it, after everything was received."""
         if self._failure is None and self._outcome is None:
             self._failure = failure
+            if self._session.span is not None:
+                self._session.span.fail(failure)
             self._begin_cancel(self._terms.grace)
 
     def accept_answer(self, answer: Answer) -> None:
@@ -214,6 +216,8 @@ class Prompt:
     def _end_turn(self, outcome: Outcome) -> None:
         if self._answered is None or self._outcome is not None:
             return
+        if self._session.span is not None:
+            self._session.span.end(outcome)
         if isinstance(outcome, Reply):
             if self._terms.budget is not None:
                 self._terms.budget.charge(outcome.usage)

@@ -14,12 +14,12 @@ from msgspec import UNSET, Raw, UnsetType
 from coupler.client.connection import FRAME_LIMIT, Connection
 from coupler.client.errors import AgentError
 from coupler.client.link import Link
-from coupler.client.observation import How, Observers, OnEvent, SessionOpened
+from coupler.client.observation import AgentEnded, How, Observers, OnEvent, SessionOpened
 from coupler.client.offer import Offer
-from coupler.client.opening import Directory, Opening, SessionOptions
+from coupler.client.opening import Directory, Opening, OpeningOptions
 from coupler.client.quirks import Quirks, Usual
 from coupler.client.session import RemoteSession
-from coupler.schema.methods import method_for
+from coupler.schema.methods import method_for, offers
 from coupler.schema.unstable import AgentCapabilities, ForkSessionRequest, ForkSessionResponse
 from coupler.schema.v1 import (
     AuthenticateRequest,
@@ -67,7 +67,8 @@ class RemoteAgent:
         self.info: Implementation | None = None
         self.auth_methods: tuple[AuthMethod, ...] = ()
         self._link = link
-        self._cwd = cwd
+        self.cwd = cwd
+        """Where its process runs, and where sessions are opened that name no other directory."""
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
         self._offer = offer or Offer()
@@ -87,6 +88,10 @@ class RemoteAgent:
         """Whether the agent is there; one that has died is started again when a session is wanted."""
         return self._connection is not None and not self._connection.is_over
 
+    def offers(self, gate: str) -> bool:
+        """Whether the agent has advertised a capability, such as `sessionCapabilities.list`."""
+        return offers(self.capabilities, gate)
+
     async def __aenter__(self) -> Self:
         if self._connection is not None:
             raise AgentError("closed", "this agent was started before: connect again for another one")
@@ -104,37 +109,46 @@ class RemoteAgent:
         if self._connection is not None:
             await self._end(self._connection)
 
+    def kill(self) -> None:
+        """End the agent's process at once, without asking it: whoever waits for it is told that it died."""
+        if self._connection is not None:
+            self._connection.kill_soon()
+
+    def offer_instead(self, offer: Offer) -> None:
+        """Offer the agent something else, from its next start on."""
+        self._offer = offer
+
     async def restart(self) -> None:
         """End the agent, if it runs, and start it again. Sessions of before can be loaded, where it can."""
         async with self._restarting:
             await self._end(self._started)
             await self._start()
 
-    async def new(self, **options: Unpack[SessionOptions]) -> RemoteSession:
-        """Open a session; see `SessionOptions`."""
-        opening = Opening(options, self._cwd)
+    async def new(self, **options: Unpack[OpeningOptions]) -> RemoteSession:
+        """Open a session; see `SessionOptions` and `OpeningOptions`."""
+        opening = Opening(options, self.cwd)
         request = NewSessionRequest(opening.cwd, opening.mcp_servers, opening.additional_directories)
         return await self._open("new", request, NewSessionResponse, opening)
 
-    async def load(self, session_id: str, **options: Unpack[SessionOptions]) -> RemoteSession:
+    async def load(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Open a session of before; the agent tells its history again, which is the session's `record`."""
-        opening = Opening(options, self._cwd)
+        opening = Opening(options, self.cwd)
         request = LoadSessionRequest(
             opening.mcp_servers, opening.cwd, session_id, opening.additional_directories
         )
         return await self._open("load", request, LoadSessionResponse, opening, session_id)
 
-    async def resume(self, session_id: str, **options: Unpack[SessionOptions]) -> RemoteSession:
+    async def resume(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Go on with a session of before, without its history being told."""
-        opening = Opening(options, self._cwd)
+        opening = Opening(options, self.cwd)
         request = ResumeSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
         )
         return await self._open("resume", request, ResumeSessionResponse, opening, session_id)
 
-    async def fork(self, session_id: str, **options: Unpack[SessionOptions]) -> RemoteSession:
+    async def fork(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """A new session that begins with what another one holds."""
-        opening = Opening(options, self._cwd)
+        opening = Opening(options, self.cwd)
         request = ForkSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
         )
@@ -172,12 +186,13 @@ class RemoteAgent:
             connection = await self._running()
             self._refuse_unoffered(connection, request)
             opening.check(connection)
+            request = await opening.equip(connection, request)
             session = await self._requested(connection, request, type, opening, id)
             await opening.furnish(session)
         except BaseException:
             await opening.clear()
             raise
-        self._observers.notice(SessionOpened(session.id, how))
+        self._observers.notice(SessionOpened(session.id, how, opening.reason))
         return session
 
     async def _requested(
@@ -244,9 +259,10 @@ class RemoteAgent:
             self._offer.services(),
             startup_timeout=self._startup_timeout,
             frame_limit=self._frame_limit,
+            on_death=lambda: self._observers.notice(AgentEnded("the agent ended by itself")),
         )
-        self._connection = connection
         response = await connection.start(self._offer.capabilities())
+        self._connection = connection
         self.capabilities = response.agent_capabilities
         self.info = response.agent_info or None
         self.auth_methods = tuple(response.auth_methods)

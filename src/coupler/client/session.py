@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from coupler.client.budget import Budget
 from coupler.client.errors import AgentError, Kind
+from coupler.client.finished import FinishedCalls
 from coupler.client.observation import (
     Observers,
     OnEvent,
@@ -19,12 +20,13 @@ from coupler.client.observation import (
     ToolFinished,
     TurnFinished,
 )
-from coupler.client.policy import Decision, PermissionRequest, Policy
+from coupler.client.policy import Decision, Policy
 from coupler.client.prompt import Outcome, Prompt
 from coupler.client.questions import Questions
 from coupler.client.record import Record
 from coupler.client.reply import Reply
 from coupler.client.settings import Settings
+from coupler.client.telemetry import TurnSpan
 from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Goal, Terms, Until
 from coupler.events import (
     Commands,
@@ -48,7 +50,6 @@ from coupler.schema.v1 import (
     ContentBlock,
     PlanEntry,
     PromptRequest,
-    RequestPermissionOutcome,
     SessionUpdate,
     SetSessionConfigBooleanRequest,
     SetSessionConfigOptionResponse,
@@ -62,6 +63,8 @@ from coupler.wire.errors import RpcError
 if TYPE_CHECKING:
     from coupler.client.connection import Connection
     from coupler.client.quirks import Quirks
+    from coupler.client.terminals import Terminal
+    from coupler.client.tools import SessionTools
 
 _OF_A_TURN = (Text, Thought, Content, ToolCall, Plan)
 """Events that belong to a turn; the others tell the session's state at any time."""
@@ -91,17 +94,21 @@ class RemoteSession:
         self.usage: Usage | None = None
         self.commands: tuple[AvailableCommand, ...] = ()
         self.tool_calls: dict[str, ToolCall] = {}
+        self.terminals: dict[str, Terminal] = {}
         self.questions = Questions(connection.peer.start)
+        self.tools: SessionTools | None = None
         self._connection = connection
         self._quirks = quirks
         self._observers = observers
         self._record = Record(id)
         self._prompt: Prompt | None = None
+        self._span: TurnSpan | None = None
         self._was_prompted = False
         self._is_closed = False
+        self._has_ended = False
         self._message_ids: set[str] = set()
         self._past_message_ids: set[str] = set()
-        self._finished_calls: set[str] = set()
+        self._finished = FinishedCalls()
         self._heard: asyncio.Event = asyncio.Event()
         self._at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
@@ -126,6 +133,11 @@ class RemoteSession:
         return self._connection.is_over
 
     @property
+    def has_ended(self) -> bool:
+        """Whether what belongs to this session is being ended: nothing more can be opened for it."""
+        return self._has_ended
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether a turn runs that was cancelled: what it asks for has been decided."""
         return self._prompt is not None and self._prompt.is_cancelled
@@ -144,16 +156,22 @@ class RemoteSession:
         budget: Budget | None = None,
         timeout: float | None = None,
         grace: float = GRACE,
+        output: Any = None,
     ) -> Prompt:
         """A prompt, to be awaited (the reply), iterated (the events) or entered (leaving it cancels).
 
         `until` looks at each reply and may send the agent back to work, for as many `rounds` as are allowed.
         After `timeout` seconds, or when the `budget` is spent, the turn is cancelled; an agent that has not
         ended it after `grace` more seconds is ended itself. The error then has what came.
+        `output` is the type of the answer, or its JSON Schema: the reply's `output` is a value of it.
         """
         pieces = [content] if isinstance(content, str) else content
         blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
         goals: list[Goal] = []
+        if output is not None:
+            from coupler.client.output import Output  # most prompts ask for none
+
+            goals.append(Output(output, self, rounds))
         if until is not None:
             goals.append(Until(until))
         return Prompt(self, blocks, Terms(tuple(goals), rounds, budget, timeout, grace))
@@ -235,14 +253,18 @@ class RemoteSession:
         self._past_message_ids |= self._message_ids
         self._message_ids.clear()
         self._observers.notice(PromptSent(self.id, blocks))
-        return self._connection.peer.ask(
-            "session/prompt", PromptRequest(self.id, blocks), prompt.accept_answer
-        )
+        request = PromptRequest(self.id, blocks)
+        self._span = self._connection.telemetry.turn(self.id, self.model, self._span)
+        if self._span is not None:
+            request = self._span.carried_by(request)
+        return self._connection.peer.ask("session/prompt", request, prompt.accept_answer)
 
     def send_cancel(self) -> None:
         """Tell the agent to stop, and withdraw the dialogs that are open."""
         self._connection.peer.notify("session/cancel", CancelNotification(self.id))
         self.questions.withdraw()
+        if self.tools is not None:
+            self.tools.cancel_calls()
 
     def give_up(self, request: bytes, *, kill: bool) -> None:
         """Nobody waits any longer for the answer to a prompt; the agent is ended if nobody else needs it."""
@@ -254,7 +276,9 @@ class RemoteSession:
     def prompt_ended(self, prompt: Prompt) -> None:
         """The session can take the next prompt."""
         if self._prompt is prompt:
-            self._prompt = None
+            self._prompt = self._span = None
+            if self.tools is not None:
+                self.tools.expect(None)
 
     def turn_ended(self, outcome: Outcome) -> None:
         """A round of the prompt is over."""
@@ -263,6 +287,11 @@ class RemoteSession:
         else:
             reply = outcome.reply if isinstance(outcome, AgentError) else None
             self._observers.notice(TurnFinished(self.id, reply, outcome))
+
+    @property
+    def span(self) -> TurnSpan | None:
+        """What is traced of the running turn."""
+        return self._span
 
     def may_refuse_mode(self, mode: str) -> bool:
         """Whether this agent may refuse a mode without that being an error."""
@@ -295,16 +324,23 @@ class RemoteSession:
         self._heard.set()
         if self._prompt is not None and not late:
             self._prompt.accept(event, size)
+            if self._span is not None:
+                self._span.see(event)
         if self._observers:
             self._observers.notice(Received(self.id, event, late))
-            self._notice_finished(event)
+            if isinstance(event, ToolCall) and self._finished.is_news(event):
+                self._observers.notice(ToolFinished(self.id, event))
 
-    def permission_answered(self, question: PermissionRequest, outcome: RequestPermissionOutcome) -> None:
+    def permission_answered(self, decision: Decision) -> None:
         """Something that the agent asked for was decided."""
-        decision = Decision.of(question, outcome)
         if self._prompt is not None:
             self._prompt.decided(decision)
         self._observers.notice(PermissionDecided(self.id, decision))
+
+    def bridged_call_finished(self, call: ToolCall, ids: frozenset[str]) -> None:
+        """A tool of ours has ended; `ids` are what the agent may know the call by."""
+        if self._finished.is_news_of_ours(ids):
+            self._observers.notice(ToolFinished(self.id, call, bridged=True))
 
     def end_turn(self, reason: Exception) -> None:
         """End the running turn: its prompt raises the reason, after everything was received."""
@@ -320,11 +356,14 @@ class RemoteSession:
         return await self._connection.with_last_words(error)
 
     def disconnected(self) -> None:
-        """The agent is gone."""
+        """The agent is gone, and nobody needs what was opened for it."""
         self.questions.withdraw()
+        if self._at_end:
+            self.start(self.end_belongings())
 
     async def end_belongings(self) -> None:
         """End what was opened for this session on our side."""
+        self._has_ended = True
         self.questions.withdraw()
         while self._at_end:
             await self._at_end.pop()()
@@ -343,15 +382,6 @@ class RemoteSession:
             self._message_ids.add(event.message_id)
             return event.message_id in self._past_message_ids
         return False
-
-    def _notice_finished(self, event: Event) -> None:
-        if not isinstance(event, ToolCall):
-            return
-        if event.is_open:
-            self._finished_calls.discard(event.id)
-        elif event.id not in self._finished_calls:
-            self._finished_calls.add(event.id)
-            self._observers.notice(ToolFinished(self.id, event))
 
     def _fold(self, event: Event) -> None:
         match event:

@@ -1,0 +1,159 @@
+"""What is opened on our side for one session's agent: functions and their context managers, and ways to them.
+
+Nothing is opened, and the `mcp` package not imported, for a session that has no functions and no server that
+its agent could not reach itself. One task opens and closes all of it, because context managers want that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from coupler.client.errors import AgentError
+from coupler.mcp.package import is_installed, load_reception
+from coupler.mcp.servers import server_name
+from coupler.schema.v1 import McpCapabilities, McpServer, McpServerHttp, McpServerSse
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+    from coupler.client.tools import SessionTools
+
+log = logging.getLogger("coupler.client")
+
+NAME = "coupler"
+"""Our server's name, unless one that the user gave has it."""
+
+CLOSE_LIMIT = 10.0
+"""Seconds that context managers have to end, when the session does."""
+
+
+class Equipment:
+    """The tools and servers of one session."""
+
+    def __init__(self, tools: Sequence[Any], mcp_servers: Sequence[McpServer], output: Any) -> None:
+        """`output` is a type, or True if that is not known yet: typed answers may come by a tool."""
+        self._given = tuple(tools)
+        self._servers = tuple(mcp_servers)
+        self._output = output
+        self._tools: SessionTools | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
+
+    async def open(self, takes: McpCapabilities) -> tuple[McpServer, ...]:
+        """The servers that the agent is told of: ours first."""
+        far = _out_of_reach(self._servers, takes)
+        if far and not is_installed():
+            raise _refused(far[0])
+        has_output = self._output is not None and self._output is not False and is_installed()
+        if not (self._given or far or has_output):
+            return self._servers
+        opened: asyncio.Future[list[McpServer]] = asyncio.get_running_loop().create_future()
+        self._owner = asyncio.create_task(self._hold(takes, far, opened))
+        try:
+            return self._merged(await asyncio.shield(opened), far)
+        except BaseException:
+            await self.close()
+            raise
+
+    def belong_to(self, session: RemoteSession) -> None:
+        """The session is there."""
+        if self._tools is not None:
+            session.tools = self._tools
+            self._tools.belong_to(session)
+
+    async def close(self) -> None:
+        """End all of it; a second time nothing happens."""
+        self._ended.set()
+        owner, self._owner = self._owner, None
+        if owner is None:
+            return
+        try:
+            await asyncio.wait([owner], timeout=CLOSE_LIMIT)
+        finally:
+            if not owner.done():
+                log.warning("the tools of a session did not end within %g s", CLOSE_LIMIT)
+                owner.cancel()
+
+    def _merged(
+        self, entries: list[McpServer], far: list[McpServerHttp | McpServerSse]
+    ) -> tuple[McpServer, ...]:
+        own, bridged = entries[: len(entries) - len(far)], iter(entries[len(entries) - len(far) :])
+        given = (next(bridged) if server in far else server for server in self._servers)
+        return (*own, *given)
+
+    async def _hold(
+        self,
+        takes: McpCapabilities,
+        far: list[McpServerHttp | McpServerSse],
+        opened: asyncio.Future[list[McpServer]],
+    ) -> None:
+        """Open everything, keep it until the session ends, and close it."""
+        try:
+            async with AsyncExitStack() as stack:
+                functions = [each for item in self._given for each in await _entered(item, stack)]
+                if functions or self._output:
+                    self._tools = self._offering(functions)
+                reception = await load_reception()
+                entries = await stack.enter_async_context(
+                    reception.receive(self._tools, self._name(), over_http=bool(takes.http), far=far)
+                )
+                if self._tools is not None:
+                    stack.push_async_callback(self._tools.close)  # the first to end: calls get their answers
+                opened.set_result(entries)
+                await self._ended.wait()
+        except BaseException as error:
+            if not opened.done():
+                opened.set_exception(_told(error))
+                opened.exception()
+            elif isinstance(error, Exception):
+                log.exception("the tools of a session did not end well")
+            else:
+                raise
+
+    def _offering(self, functions: list[Any]) -> SessionTools:
+        from coupler.client.output import described, open_schema
+        from coupler.client.tools import SessionTools
+
+        if self._output is None or self._output is False:
+            return SessionTools(functions)
+        schema = open_schema() if self._output is True else described(self._output).input_schema
+        return SessionTools(functions, schema)
+
+    def _name(self) -> str:
+        taken = {server_name(server) for server in self._servers}
+        names = (NAME, *(f"{NAME}-{number}" for number in range(2, len(taken) + 3)))
+        return next(name for name in names if name not in taken)
+
+
+async def _entered(item: Any, stack: AsyncExitStack) -> Sequence[Any]:
+    """The functions of an item: itself, or what a context manager yields."""
+    if isinstance(item, AbstractAsyncContextManager):
+        item = await stack.enter_async_context(item)
+    elif isinstance(item, AbstractContextManager):
+        item = stack.enter_context(item)
+    return item if isinstance(item, list | tuple) else [item]
+
+
+def _out_of_reach(servers: Sequence[McpServer], takes: McpCapabilities) -> list[McpServerHttp | McpServerSse]:
+    return [
+        server
+        for server in servers
+        if (isinstance(server, McpServerHttp) and not takes.http)
+        or (isinstance(server, McpServerSse) and not takes.sse)
+    ]
+
+
+def _refused(server: McpServerHttp | McpServerSse) -> AgentError:
+    kind = "http" if isinstance(server, McpServerHttp) else "sse"
+    message = f"the agent takes no MCP servers over {kind}: {server.name!r}"
+    return AgentError("session", f'{message}; to bridge it: pip install "coupler[mcp]"')
+
+
+def _told(error: BaseException) -> BaseException:
+    """Why nothing was opened, for who waits; a cancel is not passed on as one of theirs."""
+    if isinstance(error, asyncio.CancelledError):
+        return AgentError("closed", "the session's tools were not opened: it was closed before")
+    return error

@@ -1,0 +1,116 @@
+"""`fs/*`: the text files in a session's directories, for its agent to read and to write.
+
+Which of both is offered decides `files=` of `connect`; the session's policy is not asked. The files of one
+session are served one after the other, so that a read sees the write before it, and in threads: a slow disk
+holds up that session's files and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os.path
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from coupler.client.reasons import FILE_FAILED, OUTSIDE_ROOTS, RESOURCE_NOT_FOUND, UNSUITABLE_FILE
+from coupler.client.service import Service, Work
+from coupler.client.thread import in_thread
+from coupler.files import disk
+from coupler.files.boundary import find_inside
+from coupler.files.errors import OutsideRootsError, UnsuitableFileError
+from coupler.files.text import decoded, encoded, some_lines
+from coupler.schema.v1 import (
+    ReadTextFileRequest,
+    ReadTextFileResponse,
+    WriteTextFileRequest,
+    WriteTextFileResponse,
+)
+from coupler.wire.errors import CANCELLED, INVALID_PARAMS, Reason, RpcError
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+
+T = TypeVar("T")
+
+FileAccess: TypeAlias = Literal["none", "read", "write"]
+"""What an agent may do with files through its client; who may write may read."""
+
+
+class Files:
+    """Reads and writes for the agents' sessions of one connection."""
+
+    def __init__(self, access: FileAccess) -> None:
+        self._access = access
+        self._turns: WeakKeyDictionary[RemoteSession, asyncio.Lock] = WeakKeyDictionary()
+
+    def services(self) -> dict[str, Service]:
+        """Who answers which method, as far as it is offered."""
+        services: dict[str, Service] = {}
+        if self._access != "none":
+            services["fs/read_text_file"] = Work(ReadTextFileRequest, self._read)
+        if self._access == "write":
+            services["fs/write_text_file"] = Work(WriteTextFileRequest, self._write)
+        return services
+
+    async def _read(self, request: ReadTextFileRequest, session: RemoteSession) -> ReadTextFileResponse:
+        def read() -> str:
+            place = find_inside(request.path, session.cwd, session.roots)
+            text = decoded(disk.read(place), place, "only text is served")
+            if request.line or isinstance(request.limit, int):
+                limit = request.limit if isinstance(request.limit, int) else None
+                return some_lines(text, request.line or 1, limit)
+            return text
+
+        return ReadTextFileResponse(await self._in_turn(session, request.path, read))
+
+    async def _write(self, request: WriteTextFileRequest, session: RemoteSession) -> WriteTextFileResponse:
+        is_taken_back = threading.Event()
+
+        def write() -> None:
+            place = find_inside(request.path, session.cwd, session.roots)
+            content = encoded(request.content, place)
+            disk.overwrite(place, content, lambda: not is_taken_back.is_set())
+
+        try:
+            await self._in_turn(session, request.path, write)
+        except asyncio.CancelledError:
+            is_taken_back.set()
+            raise
+        return WriteTextFileResponse()
+
+    async def _in_turn(self, session: RemoteSession, path: str, work: Callable[[], T]) -> T:
+        if not os.path.isabs(path):  # noqa: PTH117 - pathlib raises for a path that is too long
+            message = f"path: expected an absolute path, got {path!r}"
+            raise RpcError.because(INVALID_PARAMS, message, path="path")
+        turn = self._turns.setdefault(session, asyncio.Lock())
+        async with turn:
+            try:
+                return await in_thread(work)
+            except (OSError, ValueError) as error:
+                raise _refusal(error) from None
+
+
+def _refusal(error: OSError | ValueError) -> RpcError:
+    """A failure of the disk, or the reason for not touching it, as the agent is told."""
+    if isinstance(error, OSError) and error.errno is not None:
+        message = f"{error.filename!r}: {error.strerror}"
+    else:
+        message = str(error)
+    return RpcError.because(_reason(error), message, path="path")
+
+
+def _reason(error: OSError | ValueError) -> Reason:
+    match error:
+        case OutsideRootsError():
+            return OUTSIDE_ROOTS
+        case FileNotFoundError() | NotADirectoryError():
+            return RESOURCE_NOT_FOUND
+        case UnsuitableFileError() | IsADirectoryError():
+            return UNSUITABLE_FILE
+        case InterruptedError():
+            return CANCELLED
+        case OSError():
+            return FILE_FAILED
+    return INVALID_PARAMS

@@ -1,0 +1,84 @@
+"""Sessions that are kept under a name, and gone on with the next time the name is used in that directory.
+
+    session = await kept.open(agent, "review", fingerprint(command, cwd), store=store, cwd=cwd)
+
+The agent loads or resumes the session, where it can. If it cannot, or if the circumstances are others than
+they were, there is a new session under the name, and `SessionOpened.reason` tells why.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Unpack
+
+from coupler.client.errors import AgentError
+from coupler.store.kept import KeptSession
+
+if TYPE_CHECKING:
+    from coupler.client.opening import OpeningOptions
+    from coupler.client.remote import RemoteAgent
+    from coupler.client.session import RemoteSession
+    from coupler.store.store import Store
+
+RESUME = "sessionCapabilities.resume"
+LOAD = "loadSession"
+
+
+async def open(  # noqa: A001 - read as `kept.open`
+    agent: RemoteAgent, name: str, fingerprint: str, *, store: Store, **options: Unpack[OpeningOptions]
+) -> RemoteSession:
+    """The session of this name in the directory `cwd`, or a new one; it is kept from now on."""
+    directory = _real(options.get("cwd", agent.cwd))
+    if not name.strip() or "\0" in name:
+        raise AgentError("session", f"a kept session has a name that is not blank, not {name!r}")
+    earlier = await store.find_kept(name, directory)
+    reason = _why_not(agent, earlier, fingerprint)
+    session = None
+    if earlier is not None and reason is None:
+        try:
+            session = await _opened_again(agent, earlier, options)
+        except AgentError as error:
+            if error.kind != "session":
+                raise
+            reason = f"the session {name!r} could not be opened again: {error.message}"
+    if session is None:
+        session = await agent.new(**_with_reason(options, reason))
+    await store.keep_session(KeptSession(name, directory, session.id, session.cwd, fingerprint))
+    return session
+
+
+async def forget(agent: RemoteAgent, name: str, *, store: Store, cwd: str | os.PathLike[str]) -> bool:
+    """Forget the name in a directory; the agent is let forget its session, where it can."""
+    directory = _real(cwd)
+    earlier = await store.find_kept(name, directory)
+    if earlier is not None and agent.offers("sessionCapabilities.delete"):
+        await agent.delete(earlier.session_id)
+    return await store.forget_kept(name, directory)
+
+
+def _why_not(agent: RemoteAgent, earlier: KeptSession | None, fingerprint: str) -> str | None:
+    """Why a session of before cannot be gone on with; None if it can be tried, or there is none."""
+    if earlier is None:
+        return None
+    if earlier.fingerprint != fingerprint:
+        return (
+            f"the session {earlier.name!r} was opened under other circumstances: the command, the MCP "
+            "servers or the project's coupler.toml are not those of then"
+        )
+    if not agent.offers(RESUME) and not agent.offers(LOAD):
+        return f"the agent can open no session again, so {earlier.name!r} is a new one"
+    return None
+
+
+async def _opened_again(agent: RemoteAgent, earlier: KeptSession, options: OpeningOptions) -> RemoteSession:
+    if agent.offers(RESUME):
+        return await agent.resume(earlier.session_id, **options)
+    return await agent.load(earlier.session_id, **options)
+
+
+def _with_reason(options: OpeningOptions, reason: str | None) -> OpeningOptions:
+    return options if reason is None else {**options, "reason": reason}
+
+
+def _real(directory: str | os.PathLike[str]) -> str:
+    return os.path.realpath(directory)

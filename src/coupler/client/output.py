@@ -1,0 +1,149 @@
+"""Typed answers: what a prompt asks for by its type, given with a tool, or as JSON in the answer's text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from coupler.client.errors import AgentError
+from coupler.client.fenced import json_values
+from coupler.client.reply import Reply
+from coupler.client.tools import STRUCTURED_OUTPUT
+from coupler.mcp.function import text_result
+from coupler.mcp.shape import Shape, ShapeError, shape_of
+from coupler.mcp.tool import ToolResult
+from coupler.schema.v1 import ContentBlock, TextContent
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+
+MOST_REPAIRS = 2
+"""Times that an answer whose text does not fit is sent back."""
+
+MOST_VIOLATIONS = 5
+"""Calls of the tool in one prompt that may not fit; with one more the turn is ended."""
+
+WRAPPED = "output"
+"""The argument that has what is no object itself."""
+
+
+class Described(NamedTuple):
+    """A type as the tool takes it: arguments are an object, so that others are wrapped in one."""
+
+    shape: Shape
+    is_wrapped: bool
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the tool's arguments."""
+        schema = self.shape.schema
+        if not self.is_wrapped:
+            return schema
+        inner = {key: value for key, value in schema.items() if key != "$defs"}
+        wrapper = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED]}
+        return {**wrapper, "$defs": schema["$defs"]} if "$defs" in schema else wrapper
+
+    def read(self, arguments: dict[str, Any]) -> Any:
+        """The typed answer; raises ShapeError."""
+        if not self.is_wrapped:
+            return self.shape.read(arguments)
+        if arguments.keys() != {WRAPPED}:
+            raise ShapeError("$", f"give one argument, `{WRAPPED}`")
+        return self.shape.read(arguments[WRAPPED])
+
+
+def described(wanted: Any) -> Described:
+    """Look at a type or a JSON Schema; raises TypeError for what cannot be asked for."""
+    try:
+        shape = shape_of(wanted)
+    except TypeError as error:
+        raise TypeError(f"output= is a type or a JSON Schema: {error}") from None
+    return Described(shape, shape.schema.get("type") != "object")
+
+
+def open_schema() -> dict[str, Any]:
+    """The tool's arguments while it is not known what will be asked for."""
+    return {"type": "object", "additionalProperties": True}
+
+
+class Output:
+    """The goal of a prompt that has `output=`: the last call of the tool that fits, else JSON in the text."""
+
+    def __init__(self, wanted: Any, session: RemoteSession, rounds: int) -> None:
+        self._described = described(wanted)
+        self._session = session
+        self._rounds = rounds
+        self._repairs = 0
+        self._violations = 0
+        self._given: Any = UNSET
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        return self._described.input_schema
+
+    def opening(self, blocks: tuple[ContentBlock, ...]) -> tuple[ContentBlock, ...]:
+        tools = self._session.tools
+        if tools is None:
+            return (*blocks, TextContent(self._asked_for_text()))
+        tools.expect(self)
+        if tools.has_shown(self):
+            return (*blocks, TextContent(_BY_TOOL))
+        return (*blocks, TextContent(self._asked_for_either()))
+
+    def give(self, arguments: dict[str, Any]) -> ToolResult:
+        try:
+            self._given = self._described.read(arguments)
+        except ShapeError as error:
+            return self._violated(error)
+        return text_result("The answer was taken. End your turn now.")
+
+    async def judge(self, reply: Reply) -> Reply | str:
+        if self._given is not UNSET:
+            return msgspec.structs.replace(reply, output=self._given, output_way="tool")
+        try:
+            value = self._from_text(reply.text)
+        except ShapeError as error:
+            return self._feedback(reply, error)
+        return msgspec.structs.replace(reply, output=value, output_way="text")
+
+    def _violated(self, error: ShapeError) -> ToolResult:
+        self._violations += 1
+        if self._violations > MOST_VIOLATIONS and self._given is UNSET:
+            message = f"the agent's answer did not fit {self._violations} times, {error}"
+            self._session.end_turn(AgentError("output", message))
+        message = f"the answer does not fit, {error}; call it again with one that does"
+        return text_result(message, is_error=True)
+
+    def _feedback(self, reply: Reply, error: ShapeError) -> str:
+        if self._repairs >= MOST_REPAIRS or reply.rounds >= self._rounds:
+            message = f"the agent's answer is not what was asked for, {error}; its words are in `reply.text`"
+            raise AgentError("output", message, reply=reply)
+        self._repairs += 1
+        asked = self._asked_for_text() if self._session.tools is None else self._asked_for_either()
+        return f"Your answer does not fit, {error}. {asked}"
+
+    def _from_text(self, text: str) -> Any:
+        problem: ShapeError | None = None
+        for value in json_values(text):
+            try:
+                return self._described.shape.read(value)
+            except ShapeError as error:
+                problem = problem or error
+        raise problem or ShapeError("$", "there is no JSON in it")
+
+    def _asked_for_text(self) -> str:
+        return f"{_IN_TEXT}:\n{self._schema()}"
+
+    def _asked_for_either(self) -> str:
+        how = f" as its argument `{WRAPPED}`" if self._described.is_wrapped else ""
+        tool = f"if you have the tool `{STRUCTURED_OUTPUT}`, call it with that{how}"
+        return f"{_IN_TEXT}; {tool}:\n{self._schema()}"
+
+    def _schema(self) -> str:
+        return msgspec.json.encode(self._described.shape.schema).decode()
+
+
+_BY_TOOL = f"Finish by calling the tool `{STRUCTURED_OUTPUT}` with your answer."
+_IN_TEXT = "Finish with your answer as JSON in a ```json block that fits this JSON Schema"

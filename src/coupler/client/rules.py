@@ -1,0 +1,89 @@
+"""Rules for what agents ask: those of `coupler.toml`, given to a policy, and what would have allowed a call.
+
+The judgement follows links, and so may have to wait for a disk: it belongs into a thread.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from coupler.client.action import action_of, server_and_name
+from coupler.permission.action import Action
+from coupler.permission.choices import Choices
+from coupler.permission.engine import Permissions, Verdict
+from coupler.permission.rule import Rule
+from coupler.schema.v1 import Diff
+
+if TYPE_CHECKING:
+    from coupler.client.policy import PermissionRequest
+
+READING_KINDS = frozenset({"read", "search", "think"})
+
+_STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
+
+
+class Rules:
+    """Rules of a policy. Raises ValueError for one that is wrong."""
+
+    def __init__(self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str]) -> None:
+        written = {"allow": allow, "ask": ask, "deny": deny}
+        for effect, texts in written.items():
+            if isinstance(texts, str):
+                raise TypeError(f"{effect}= is a list of rules: write {effect}=[{texts!r}]")
+        self._rules = [
+            Rule.parse(effect, text, f"the policy's {effect} rules")
+            for effect, texts in written.items()
+            for text in texts
+        ]
+        everything = Rule.parse("allow", "*", "")
+        against = (rule for rule in self._rules if rule.effect != "allow" and rule.name is not None)
+        self._against_names = [*against, everything]
+
+    def judge(self, request: PermissionRequest) -> Verdict:
+        """What the rules say. The title can speak against a call, and never for it."""
+        verdict = _judged(self._rules, action_of(request), request)
+        server, name = server_and_name(request.tool_call.title)
+        titled = Action(kind="think", name=name, server=server, roots=request.roots)
+        by_title = _judged(self._against_names, titled, request)
+        return max(verdict, by_title, key=lambda each: _STRICTNESS[each.decision])
+
+
+def is_reading(request: PermissionRequest) -> bool:
+    """Whether a call only looks at ordinary files in the session's directories, as far as it tells."""
+    if request.tool_call.kind not in READING_KINDS:
+        return False
+    action = action_of(request)
+    if action.command is not None or action.urls or action.env:
+        return False
+    if any(isinstance(item, Diff) for item in request.tool_call.content):
+        return False
+    looked_at = Action(kind="read", paths=action.paths, roots=action.roots)
+    return not action.paths or _judged([], looked_at, request).decision == "allow"
+
+
+def remedy(request: PermissionRequest) -> str:
+    """What would allow the call, in words for people who use Python or the command line."""
+    if is_reading(request):
+        return "allow it with the policy allow-reads (coupler exec --permissions allow-reads)"
+    everything = "everything with the policy allow-all (--permissions allow-all)"
+    texts = _rules_for(request)
+    if not texts:
+        return f"allow {everything.replace('(', '(coupler exec ')}"
+    named = " and ".join(f"`{text}`" for text in texts)
+    flags = " ".join(f"--allow {shlex.quote(text)}" for text in texts)
+    word = "rule" if len(texts) == 1 else "rules"
+    return f"allow it with the {word} {named} (coupler exec {flags}), or {everything}"
+
+
+def _rules_for(request: PermissionRequest) -> list[str]:
+    """The rules that would allow the call, if there are such that say exactly what they allow."""
+    verdict = _judged([], action_of(request), request)
+    scopes = (scope for offer in verdict.offers if offer.kind == "allow_always" for scope in offer.scopes)
+    return [scope.rule_text for scope in scopes]
+
+
+def _judged(rules: Sequence[Rule], action: Action, request: PermissionRequest) -> Verdict:
+    project = request.cwd or "/"
+    return Permissions(rules, Choices(project), project).judge(action)

@@ -1,0 +1,269 @@
+"""The tools that a session offers its agent: Python functions, and the one that takes a typed answer.
+
+A call is checked, run and answered here. Whatever goes wrong is told to the model, which may try again; only
+`EndTurn` reaches who prompted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+from msgspec import Struct
+
+from coupler.client.errors import EndTurn
+from coupler.client.thread import in_thread
+from coupler.events import ToolCall
+from coupler.mcp.errors import shown
+from coupler.mcp.function import DONE, Function, function_of, result_of, text_result
+from coupler.mcp.shape import ShapeError
+from coupler.mcp.tool import Tool, ToolResult
+from coupler.schema.v1 import Content
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+
+log = logging.getLogger("coupler.client")
+
+STRUCTURED_OUTPUT = "structured_output"
+"""The tool that takes a typed answer; no function can have its name."""
+
+MOST_CALLS = 32
+"""Calls of one session that run at once; others wait."""
+
+CLOSE_LIMIT = 1.0
+"""Seconds that cancelled calls have to end, when the session does."""
+
+MOST_IDS, LONGEST_ID = 8, 256
+"""How many strings of a call's `_meta` may be its id, and how long."""
+
+_ID_KEYS = frozenset({"tooluseid", "toolcallid", "callid"})
+_RESERVED = "io.modelcontextprotocol/"
+
+
+class ToolContext(Struct, frozen=True):
+    """What a tool may know of its call: a parameter of this type is filled in, and hidden from the model.
+
+    `cancelled` is set when the call is of no use any more. An async tool is cancelled then anyhow; one that
+    runs in a thread is left alone, and may look.
+    """
+
+    session: RemoteSession
+    call_id: str
+    cancelled: threading.Event
+
+
+class OutputTool(Protocol):
+    """Where a typed answer goes."""
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the tool's arguments."""
+
+    def give(self, arguments: dict[str, Any]) -> ToolResult:
+        """Take what the model gave, or tell it what is wrong."""
+
+
+class SessionTools:
+    """The functions of one session and their running calls."""
+
+    def __init__(self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None) -> None:
+        """With `output_schema` the tool for typed answers is offered always, and so described at first."""
+        self._functions: dict[str, Function] = {}
+        for each in functions:
+            self._add(function_of(each, ToolContext))
+        self._usual_output = output_schema
+        self._output: OutputTool | None = None
+        self._shown_output: dict[str, Any] | None = None
+        self._session: asyncio.Future[RemoteSession] = asyncio.get_running_loop().create_future()
+        self._calls: dict[asyncio.Task[ToolResult], threading.Event] = {}
+        self._places = asyncio.Semaphore(MOST_CALLS)
+
+    def belong_to(self, session: RemoteSession) -> None:
+        """The session is there; calls that came before wait for this."""
+        self._session.set_result(session)
+
+    def expect(self, output: OutputTool | None) -> None:
+        """From now on typed answers go there, or nowhere."""
+        self._output = output
+
+    def has_shown(self, output: OutputTool) -> bool:
+        """Whether the agent has asked for the tools, and what it saw last was this."""
+        return self._shown_output == output.input_schema
+
+    def listed(self) -> Sequence[Tool]:
+        """The tools as the agent gets them."""
+        tools = [
+            Tool("coupler", function.name, function.description, function.schema)
+            for function in self._functions.values()
+        ]
+        schema = self._usual_output if self._output is None else self._output.input_schema
+        self._shown_output = schema
+        if schema is not None:
+            description = "Gives the final answer, in the form that was asked for. Call it once, at the end."
+            tools.append(Tool("coupler", STRUCTURED_OUTPUT, description, schema))
+        return tools
+
+    async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
+        """Run a call that the agent makes, and tell who watches when it is over."""
+        try:
+            session = await asyncio.shield(self._session)
+        except asyncio.CancelledError:
+            if not self._session.cancelled():
+                raise
+            return _failed("the session is over")
+        call = _Call(session, name, arguments, meta)
+        variables = None if call.span is None else call.span.variables
+        running = asyncio.create_task(self._run(call), context=variables)
+        self._calls[running] = call.cancelled
+        try:
+            await asyncio.wait([running])
+            result = _failed("the call was cancelled") if running.cancelled() else running.result()
+        except asyncio.CancelledError:
+            call.cancelled.set()
+            running.cancel()
+            call.finish(_failed("the agent has withdrawn the call"))
+            raise
+        finally:
+            running.add_done_callback(self._calls.pop)
+        call.finish(result)
+        return result
+
+    def cancel_calls(self) -> None:
+        """The turn was cancelled: what runs in a thread is left behind, the rest is cancelled."""
+        for call, cancelled in self._calls.items():
+            cancelled.set()
+            call.cancel()
+
+    async def close(self) -> None:
+        """The session is over."""
+        self._session.cancel()
+        self.cancel_calls()
+        if self._calls:
+            _, left = await asyncio.wait([*self._calls], timeout=CLOSE_LIMIT)
+            if left:
+                log.warning("calls of tools that did not end when they were cancelled: %d", len(left))
+
+    def _add(self, function: Function) -> None:
+        if function.name == STRUCTURED_OUTPUT or function.name in self._functions:
+            raise TypeError(f"there are two tools of the name `{function.name}`: rename one")
+        self._functions[function.name] = function
+
+    async def _run(self, call: _Call) -> ToolResult:
+        if call.session.is_cancelled:
+            return _failed("the turn was cancelled")
+        if call.name == STRUCTURED_OUTPUT:
+            if self._output is None:
+                return _failed("no answer of a given form is asked for now: answer in words")
+            return self._output.give(call.arguments)
+        function = self._functions.get(call.name)
+        if function is None:
+            known = ", ".join(f"`{name}`" for name in self._functions) or "none"
+            return _failed(f"there is no tool `{shown(call.name)}`; there is: {known}")
+        try:
+            arguments = function.arguments(call.arguments)
+        except ShapeError as error:
+            return _failed(f"the arguments of `{function.name}` do not fit, {error}; call it with others")
+        arguments |= dict.fromkeys(function.context, call.context)
+        async with self._places:
+            return await _answered(function, arguments, call)
+
+
+class _Call:
+    """One call: whose it is, and what it is told as."""
+
+    def __init__(
+        self, session: RemoteSession, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.arguments = arguments
+        self.cancelled = threading.Event()
+        self._ids = _strings(meta)
+        known = [each for each in self._ids.values() if each in session.tool_calls]
+        likely = [each for key, each in self._ids.items() if _is_id_key(key)]
+        self._id = (*known, *likely, f"tool-{uuid4().hex}")[0]
+        self.context = ToolContext(session, self._id, self.cancelled)
+        self.span = None if session.span is None else session.span.bridged(self._id, name)
+
+    def finish(self, result: ToolResult) -> None:
+        """It is over, and told once."""
+        if self.span is not None:
+            self.span.end(has_failed=result.is_error)
+        call = ToolCall(
+            id=self._id,
+            title=self.name,
+            name=self.name,
+            status="failed" if result.is_error else "completed",
+            content=tuple(Content(block) for block in result.content),
+            raw_input=self.arguments,
+            raw_output=result.text if result.structured is None else result.structured,
+        )
+        self.session.bridged_call_finished(call, frozenset(self._ids.values()))
+
+
+async def _answered(function: Function, arguments: dict[str, Any], call: _Call) -> ToolResult:
+    try:
+        return result_of(await _returned(function, arguments))
+    except EndTurn as end:
+        # In the next moment, so that the model's result is on its way before the turn's end.
+        asyncio.get_running_loop().call_soon(call.session.end_turn, end)
+        return text_result(DONE)
+    except (Exception, SystemExit) as error:
+        log.debug("the tool `%s` failed", function.name, exc_info=error)
+        return _failed(f"`{function.name}` failed: {str(error) or type(error).__name__}")
+
+
+async def _returned(function: Function, arguments: dict[str, Any]) -> Any:
+    if function.is_async:
+        return await function.callable(**arguments)
+    outcome = await in_thread(_settled(function.callable, arguments))
+    if isinstance(outcome, _Raised):
+        raise outcome.error
+    return await outcome if inspect.isawaitable(outcome) else outcome
+
+
+class _Raised(Struct):
+    """Carried as a value, because there are exceptions that no future takes."""
+
+    error: Exception
+
+
+def _settled(callable: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[], Any]:
+    surroundings = contextvars.copy_context()
+
+    def run() -> Any:
+        try:
+            return surroundings.run(callable, **arguments)
+        except StopIteration as error:
+            return _Raised(RuntimeError(f"StopIteration: {error}"))
+        except Exception as error:
+            return _Raised(error)
+        except BaseException as error:
+            return _Raised(RuntimeError(f"{type(error).__name__}: {error}"))
+
+    return run
+
+
+def _failed(message: str) -> ToolResult:
+    return text_result(message, is_error=True)
+
+
+def _strings(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The strings that may be the agent's own id of the call: vendors have a key each."""
+    found = {
+        key: value
+        for key, value in meta.items()
+        if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and not key.startswith(_RESERVED)
+    }
+    return dict([*found.items()][:MOST_IDS])
+
+
+def _is_id_key(key: str) -> bool:
+    return key.rpartition("/")[2].lower().replace("_", "").replace("-", "") in _ID_KEYS
