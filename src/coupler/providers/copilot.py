@@ -1,0 +1,243 @@
+"""GitHub Copilot: `copilot -p --output-format=json`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
+
+from coupler.events import Notice, Text, Thought, ToolOutput, Usage
+from coupler.providers.command_line import (
+    ALLOW_ALL,
+    ALLOW_EDITS,
+    LONGEST_ARGUMENT,
+    READ_ONLY,
+    CommandLineAgent,
+    Order,
+)
+from coupler.providers.loose import Loose
+from coupler.providers.parsing import Reading, Streamed, StreamParser, text_item
+from coupler.providers.running import Invocation
+from coupler.providers.said import Said, Tokens
+from coupler.providers.servers import named
+
+PERMISSIONS: Mapping[str, tuple[str, ...]] = {
+    READ_ONLY: ("--deny-tool=write", "--deny-tool=shell"),
+    ALLOW_EDITS: ("--allow-tool=write",),
+    ALLOW_ALL: ("--allow-all",),
+}
+FINISH_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
+
+
+class Copilot(CommandLineAgent):
+    """GitHub Copilot by its command line. What it would ask for is denied, for nobody is there to ask."""
+
+    name = "copilot"
+    flags: ClassVar[Mapping[str, str]] = {
+        "agent": "--agent",
+        "autopilot": "--autopilot",
+        "effort": "--effort",
+        "max_ai_credits": "--max-ai-credits",
+        "max_autopilot_continues": "--max-autopilot-continues",
+        "mode": "--mode",
+    }
+
+    def invocation(self, order: Order) -> Invocation:
+        words = ["--output-format=json", "--silent", "--no-ask-user"]
+        if order.resume:
+            words.insert(0, f"--resume={order.resume}")
+        if order.model:
+            words.append(f"--model={order.model}")
+        words += PERMISSIONS.get(order.mode, ())
+        words += [f"--allow-tool={tool}" for tool in self._allowed_tools]
+        words += [word for directory in order.directories for word in ("--add-dir", directory)]
+        if order.mcp_servers:
+            servers = named(order.mcp_servers)
+            described = {name: {**server, "tools": ["*"]} for name, server in servers.items()}
+            file = order.scratch.write_json("mcp.json", {"mcpServers": described})
+            words += [f"--additional-mcp-config=@{file}", *(f"--allow-tool={name}" for name in servers)]
+        words += [*self._flags, *self._arguments]
+        # One variable allows everything, whatever the command line says.
+        env = {} if order.mode == ALLOW_ALL else {"COPILOT_ALLOW_ALL": None}
+        prompt = self.briefed_prompt(order)
+        # On Windows it is a script for a shell, which would read what a prompt says as its own language.
+        if len(prompt.encode()) > LONGEST_ARGUMENT or sys.platform == "win32":
+            return Invocation(words, prompt.encode(), env)
+        return Invocation([f"--prompt={prompt}", *words], b"", env)
+
+    def parser(self) -> StreamParser:
+        return CopilotStream()
+
+
+class CopilotStream(StreamParser):
+    """Reads `--output-format=json`, the events of its sessions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts, self._thoughts = Streamed(), Streamed()
+        self._counted: Tokens | None = None
+        self._written = 0
+        self._has_text = False
+        self._has_thought = False
+        self._summary = ""
+
+    def session(self, line: Loose) -> Iterable[Said]:
+        data = line.object("data")
+        self.outcome.session_id = data.text("sessionId") or line.text("sessionId") or self.outcome.session_id
+        return ()
+
+    def message_piece(self, line: Loose) -> Iterator[Said]:
+        data = line.object("data")
+        yield from self._text(line, self._texts.piece(data.text("messageId"), data.text("deltaContent")))
+
+    def message(self, line: Loose) -> Iterator[Said]:
+        data = line.object("data")
+        if not self._has_thought and data.text("reasoningText"):
+            yield Thought(data.text("reasoningText"), data.text("messageId"))
+        self._has_thought = False
+        self._written += data.count("outputTokens") or 0
+        yield from self._text(line, self._texts.whole(data.text("messageId"), data.text("content")))
+
+    def thought_piece(self, line: Loose) -> Iterator[Said]:
+        data, self._has_thought = line.object("data"), True
+        key = data.text("reasoningId")
+        yield Thought(self._thoughts.piece(key, data.text("deltaContent")), key)
+
+    def thought(self, line: Loose) -> Iterator[Said]:
+        data, self._has_thought = line.object("data"), True
+        key = data.text("reasoningId")
+        if text := self._thoughts.whole(key, data.text("content")):
+            yield Thought(text, key)
+
+    def intent(self, line: Loose) -> Iterator[Said]:
+        if text := line.object("data").text("intent"):
+            yield Thought(text, f"intent/{text}")
+
+    def usage(self, line: Loose) -> Iterable[Said]:
+        data = line.object("data")
+        self._counted = _tokens(data).plus(self._counted)
+        if not _parent(line):
+            self.outcome.stop_reason = FINISH_REASONS.get(data.text("finishReason"))
+        return ()
+
+    def context(self, line: Loose) -> Iterator[Said]:
+        used, size = line.object("data").count("currentTokens"), line.object("data").count("tokenLimit")
+        if used is not None and size is not None:
+            yield Usage(used, size)
+
+    def tool_started(self, line: Loose) -> Iterator[Said]:
+        data, parent = line.object("data"), _parent(line)
+        name = data.text("mcpToolName", "toolName")
+        meta = {"meta": {"coupler": {"parent": parent}}} if parent else {}
+        yield from self.call(
+            data.text("toolCallId") or self.new_id(name), name, data.raw("arguments"), **meta
+        )
+
+    def tool_output(self, line: Loose) -> Iterator[Said]:
+        data = line.object("data")
+        if text := data.text("partialOutput"):
+            yield ToolOutput(
+                data.text("toolCallId"), text_item(self._texts.piece(data.text("toolCallId"), text))
+            )
+
+    def tool_progress(self, line: Loose) -> Iterator[Said]:
+        data = line.object("data")
+        if text := data.text("progressMessage"):
+            yield ToolOutput(data.text("toolCallId"), text_item(f"{text}\n"))
+
+    def tool_finished(self, line: Loose) -> Iterator[Said]:
+        data = line.object("data")
+        call_id, result = data.text("toolCallId"), data.object("result")
+        shown = result.text("content", "detailedContent") or data.object("error").text("message")
+        failed = data.raw("success") is False
+        yield from self.result(
+            call_id, self._texts.whole(call_id, shown), failed=failed, raw=result.members or None
+        )
+
+    def noticed(self, line: Loose) -> Iterator[Said]:
+        if message := line.object("data").text("message"):
+            severity = "warning" if line.text("type") == "session.warning" else "info"
+            yield Notice(severity, message)
+
+    def failed(self, line: Loose) -> Iterator[Said]:
+        self.outcome.warning = line.object("data").text("message") or self.outcome.warning
+        yield Notice("error", self.outcome.warning or "Something went wrong")
+
+    def task_complete(self, line: Loose) -> Iterable[Said]:
+        self._summary = line.object("data").text("summary")
+        return ()
+
+    def finished(self, line: Loose) -> Iterable[Said]:
+        self.session(line)
+        self.outcome.is_final = True
+        self.outcome.tokens = self._counted or (Tokens(output=self._written) if self._written else None)
+        if (line.count("exitCode") or 0) != 0:
+            reason = self.outcome.warning or f"it reports exit code {line.count('exitCode')}"
+            self.outcome.error = reason
+        return ()
+
+    def end(self) -> list[Said]:
+        """What it summed up, if it said nothing else."""
+        return [] if self._has_text or not self._summary else [Text(self._summary, "summary")]
+
+    def _text(self, line: Loose, text: str) -> Iterator[Said]:
+        parent = _parent(line)
+        if not text:
+            return
+        if parent:  # what a sub-agent says is what its tool call shows, where that is known
+            known = line.object("data").text("parentToolCallId")
+            yield ToolOutput(known, text_item(text)) if known else Thought(text, parent)
+        else:
+            self._has_text = True
+            yield Text(text, line.object("data").text("messageId"))
+
+    KINDS: ClassVar[Mapping[str, Reading]] = {
+        "session.start": session,
+        "session.resume": session,
+        "session.usage_info": context,
+        "session.warning": noticed,
+        "session.info": noticed,
+        "session.error": failed,
+        "session.task_complete": task_complete,
+        "session.idle": StreamParser.passed_over,
+        "session.shutdown": StreamParser.passed_over,
+        "session.mcp_server_status_changed": StreamParser.passed_over,
+        "session.mcp_servers_loaded": StreamParser.passed_over,
+        "session.tools_updated": StreamParser.passed_over,
+        "user.message": StreamParser.passed_over,
+        "assistant.turn_start": StreamParser.passed_over,
+        "assistant.turn_end": StreamParser.passed_over,
+        "assistant.streaming_delta": StreamParser.passed_over,
+        "assistant.intent": intent,
+        "assistant.reasoning": thought,
+        "assistant.reasoning_delta": thought_piece,
+        "assistant.message": message,
+        "assistant.message_delta": message_piece,
+        "assistant.usage": usage,
+        "tool.execution_start": tool_started,
+        "tool.execution_partial_result": tool_output,
+        "tool.execution_progress": tool_progress,
+        "tool.execution_complete": tool_finished,
+        "result": finished,
+    }
+
+
+def _parent(line: Loose) -> str:
+    """The sub-agent, or its tool call, that says this; nothing for the agent itself."""
+    return line.object("data").text("parentToolCallId") or line.text("agentId")
+
+
+def _tokens(data: Loose) -> Tokens:
+    read, written, thought = (
+        data.count("cacheReadTokens"),
+        data.count("cacheWriteTokens"),
+        data.count("reasoningTokens"),
+    )
+    whole_input, whole_output = data.count("inputTokens") or 0, data.count("outputTokens") or 0
+    return Tokens(
+        max(whole_input - (read or 0) - (written or 0), 0),
+        max(whole_output - (thought or 0), 0),
+        read,
+        written,
+        thought,
+    )

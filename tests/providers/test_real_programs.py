@@ -1,0 +1,77 @@
+"""The native way of programs that nobody here wrote, against a scripted model on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from coupler import connect
+from coupler.client.reply import Reply
+from coupler.providers import Gemini, OpenCode
+from coupler.providers.command_line import CommandLineAgent
+from labs import others, scripted_model
+
+pytestmark = pytest.mark.slow
+
+Make = Callable[[str], CommandLineAgent]
+
+PATIENCE = 180.0
+"""Seconds after which a test has failed: these programs take ten to start on a busy machine."""
+
+
+@pytest.fixture
+def model() -> Iterator[str]:
+    running = scripted_model.serve()
+    yield f"http://127.0.0.1:{running.server_address[1]}"
+    running.shutdown()
+    running.server_close()
+
+
+@pytest.fixture(params=[OpenCode, Gemini], ids=["opencode", "gemini"])
+def make(request: pytest.FixtureRequest, model: str, tmp_path: Path) -> Make:
+    """The agent in a mode, with everything that the program keeps in a directory of its own."""
+    kind: type[CommandLineAgent] = request.param
+    home = tmp_path / "home"
+    home.mkdir()
+    try:
+        other = getattr(others, str(kind.name))(home, model)
+    except others.MissingError as error:
+        pytest.skip(str(error))
+    program = tmp_path / "program"
+    # Without its last word, which makes it speak ACP.
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(other.command[:-1])} "$@"\n')
+    program.chmod(0o755)
+    env = {**other.env, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    return lambda mode: kind(program=str(program), mode=mode, env=env)
+
+
+def replies(agent: CommandLineAgent, cwd: Path, *prompts: str) -> list[Reply]:
+    async def story() -> list[Reply]:
+        async with connect(agent, cwd=cwd) as remote:
+            session = await remote.new()
+            return [await session.prompt(prompt) for prompt in prompts]
+
+    return asyncio.run(asyncio.wait_for(story(), PATIENCE))
+
+
+def test_a_tool_is_used_in_the_sessions_directory_and_the_session_goes_on(make: Make, project: Path) -> None:
+    first, second = replies(make("allow_all"), project, "Please write it", "hello")
+
+    (call,) = first.tool_calls
+    assert call.status == "completed"
+    assert (project / "note.txt").read_text() == "written\n"
+    assert "The tool has answered" in first.text
+    assert not first.usage.is_estimated
+    assert "Hello from the scripted model." in second.text
+
+
+def test_what_would_be_asked_is_denied(make: Make, project: Path) -> None:
+    for mode in ("deny_asks", "read_only"):
+        (reply,) = replies(make(mode), project, "Please write it")
+
+        assert all(call.status == "failed" for call in reply.tool_calls)
+        assert not (project / "note.txt").exists()
