@@ -5,6 +5,7 @@ It reads its own arguments and imports only what the first answer needs, because
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 Usage: coupler serve [OPTIONS] TARGET [WORDS]...
+       coupler serve [OPTIONS] -- COMMAND...
 
   Serve an agent to an editor over stdin and stdout.
 
@@ -23,6 +25,10 @@ Usage: coupler serve [OPTIONS] TARGET [WORDS]...
 
   With WORDS after it, TARGET is run as a program with these arguments, as
   Python would: so editors log in to agents that do it in a terminal.
+
+  COMMAND starts any ACP agent, or is the name of one that `coupler agents`
+  lists. It is served again through Coupler, with what it may lack: sessions
+  that are kept, permission rules, and secrets that stay secret.
 
 Options:
   --name TEXT       The agent's name, as the editor is told.
@@ -40,13 +46,19 @@ Options:
 OPTIONS = ("--name", "--title", "--version", "--store", "--drafts", "--log-level", "--log-file")
 FLAGS = ("--no-store",)
 
+LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
+"""Set by editors that run the command to log in; the same as `coupler.relay.login` names it."""
+
 
 def main(arguments: list[str]) -> None:
     """Serve what the arguments name, until the editor closes the connection."""
+    arguments, command = _split(arguments)
     if "--help" in arguments or "-h" in arguments:
         sys.stdout.write(HELP)
         return
-    target, words, given = parse(arguments)
+    target, words, given = parse(arguments, command)
+    if command and LOGIN_VARIABLE in os.environ:
+        _run_command(command)
     if words:
         _run_as_program(target, words)
         return
@@ -57,7 +69,7 @@ def main(arguments: list[str]) -> None:
     from coupler.agent.hello import Greeting, say_hello
     from coupler.agent.memory import TERMINAL_LOGIN, Memory
 
-    memory = Memory(target, options)
+    memory = Memory(_known_as(command) if command else target, options)
     record = memory.recall()
     depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
     plain = record is not None and not depends_on_client
@@ -70,12 +82,52 @@ def main(arguments: list[str]) -> None:
     from coupler.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
-    served = Served(target, None, options)
+    served = Served(_relayed(command) if command else target, None, options)
     begin(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
 
 
-def parse(arguments: list[str]) -> tuple[str, list[str], dict[str, str]]:
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """What is ours, and the command of another agent behind `--`."""
+    if "--" not in arguments:
+        return arguments, []
+    place = arguments.index("--")
+    command = arguments[place + 1 :]
+    if not command:
+        refuse("say which agent to start, as in: coupler serve -- opencode acp")
+    return arguments[:place], command
+
+
+def _relayed(command: list[str]) -> object:
+    from coupler.client.errors import AgentError
+    from coupler.coupling import connect
+
+    try:
+        return connect(command[0] if len(command) == 1 else command)
+    except AgentError as error:
+        refuse(error.message)
+
+
+def _known_as(command: list[str]) -> str:
+    """What is remembered of another agent holds as long as its program is the same file."""
+    import shutil
+    from pathlib import Path
+
+    program = shutil.which(command[0])
+    changed_at = Path(program).stat().st_mtime_ns if program is not None else 0
+    return "\0".join(["--", *command, str(changed_at)])
+
+
+def _run_command(command: list[str]) -> NoReturn:
+    """A user logs in in a terminal: that is between them and the agent."""
+    del os.environ[LOGIN_VARIABLE]
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        refuse(f"{command[0]} cannot be started: {error.strerror}")
+
+
+def parse(arguments: list[str], command: list[str]) -> tuple[str, list[str], dict[str, str]]:
     """The target, the words after it, and the options; a mistake ends the program with a sentence."""
     targets: list[str] = []
     given: dict[str, str] = {}
@@ -90,6 +142,10 @@ def parse(arguments: list[str]) -> tuple[str, list[str], dict[str, str]]:
             refuse(f"there is no option {option}; there are {', '.join((*OPTIONS, *FLAGS))}")
         else:
             given[option] = value if equals else next(rest, "") or refuse(f"{option} needs a value")
+    if command and targets:
+        refuse(f"serve {targets[0]} or the command behind `--`, not both")
+    if command:
+        return "", [], given
     if not targets:
         refuse("say what to serve, as in: coupler serve app.py:agent")
     return targets[0], targets[1:], given

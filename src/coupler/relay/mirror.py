@@ -1,0 +1,303 @@
+"""One turn of the agent behind, shown as ours.
+
+Events are shown where they are received, so that the relay adds no wait of its own and a dialog stands after
+what was said before it. Only while the editor does not keep up they queue, joined as far as they can be.
+Ids are kept, unless an earlier turn had the same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from coupler.agent.asides import COMPACTION, NOTICES, spoken_compaction, spoken_notice
+from coupler.agent.text import LONGEST_PIECE, pieces
+from coupler.client.errors import AgentError
+from coupler.client.lane import Lane
+from coupler.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Event,
+    Notice,
+    Plan,
+    Text,
+    Thought,
+    ToolCall,
+    Usage,
+)
+from coupler.events.event import Role
+from coupler.events.tool_call import plain_text_of
+from coupler.permission.action import KINDS
+from coupler.relay.wording import in_known_words
+from coupler.schema.unknown import Unknown
+from coupler.schema.v1 import Content as ToolContent
+from coupler.schema.v1 import Terminal, TextContent, ToolCallContent
+
+if TYPE_CHECKING:
+    from coupler.agent.ledger import Ledger
+    from coupler.agent.turn import Turn
+
+log = logging.getLogger("coupler.relay")
+
+STATUSES = frozenset({"pending", "in_progress", "completed", "failed"})
+ENDED = frozenset({"completed", "failed", "cancelled"})
+"""How a compaction can end."""
+
+MIRRORED = ("kind", "title", "name", "locations", "raw_input", "raw_output", "meta")
+"""What is passed on of a call besides its status and what it shows."""
+
+_ROLES: dict[type, Role] = {Text: "agent", Thought: "thought"}
+
+
+class Mirror:
+    """Shows one turn. `terminal` gives what a call shows of a terminal: itself, or what was written in it."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        *,
+        terminal: Callable[[str], ToolCallContent],
+        overflowed: Callable[[AgentError], None],
+    ) -> None:
+        self._turn = turn
+        self._outlet = turn.session.outlet
+        self._terminal = terminal
+        self._overflowed = overflowed
+        self._calls: dict[str, _Shown] = {}
+        self._compactions: dict[str, Compaction] = {}
+        self._message: tuple[Role, str | None, str] | None = None
+        self._behind: Lane | None = None
+        self._catching_up: asyncio.Task[None] | None = None
+
+    def take(self, event: Event) -> None:
+        """Show an event, now or when there is room; after the turn's answer nothing is shown."""
+        if not self._turn.is_alive:
+            return
+        if self._behind is None and self._outlet.has_room():
+            self._show(event)
+            return
+        if self._behind is None:
+            self._behind = Lane()
+            self._catching_up = asyncio.ensure_future(self._turn.own(self._catch_up(self._behind)))
+        if not self._behind.put(event, _size(event)):
+            self._overflowed(AgentError("overflow", "the editor does not read what the agent says"))
+
+    def flush(self) -> None:
+        """Show everything that was received: something comes now that has to stand behind it."""
+        if self._behind is not None:
+            while (event := self._behind.take()) is not None:
+                self._show(event)
+
+    async def finish(self) -> None:
+        """The turn is over: show what is left, and show nothing more."""
+        if self._turn.is_alive:
+            self.flush()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
+
+    def announced(self, call: ToolCall) -> str:
+        """The id under which the editor knows a call, which it is told of now if it was not."""
+        if call.id not in self._calls:
+            self._show_call(call)
+        return self._calls[call.id].id
+
+    def content(self, call: ToolCall) -> tuple[ToolCallContent, ...]:
+        """What a call shows, as far as the editor can show it."""
+        return tuple(
+            self._terminal(item.terminal_id) if isinstance(item, Terminal) else item
+            for item in call.content
+            if _can_be_shown(item)
+        )
+
+    def known(self, id: str) -> str | None:
+        """The id under which the editor knows one of the agent's calls, if it does."""
+        return self._calls[id].id if id in self._calls else None
+
+    def showing(self, terminal_id: str) -> str | None:
+        """The call that shows a terminal, as the editor knows it."""
+        return next((shown.id for shown in self._calls.values() if shown.shows(terminal_id)), None)
+
+    def refresh(self, terminal_id: str) -> None:
+        """More was written in a terminal that is not the editor's."""
+        for shown in self._calls.values():
+            if shown.shows(terminal_id) and self._turn.is_alive and self._is_open(shown.id):
+                self._show_content(shown, self.content(shown.call))
+
+    async def _catch_up(self, behind: Lane) -> None:
+        while True:
+            await self._outlet.wait_for_room()
+            event = behind.take()
+            if event is None:
+                self._behind = None
+                return
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
+        match event:
+            case Text(text, message_id) | Thought(text, message_id):
+                if text:
+                    self._say(type(event), text, message_id)
+            case ToolCall():
+                self._message = None
+                self._show_call(event)
+            case Usage():
+                self._outlet.send(event)
+            case _ if (known := in_known_words(event)) is not None:
+                self._show_rarer(known)
+
+    def _say(self, kind: type[Text | Thought], text: str, message_id: str | None) -> None:
+        message_id = self._message_id(_ROLES[kind], message_id)
+        for piece in pieces(text) if len(text) > LONGEST_PIECE else (text,):
+            self._outlet.send(kind(piece, message_id))
+
+    def _show_rarer(self, event: Event) -> None:
+        match event:
+            case Content(block, "agent" | "thought" as role, message_id):
+                self._outlet.send(Content(block, role, self._message_id(role, message_id)))
+            case Plan():
+                self._begin_new_message()
+                self._outlet.send(event)
+            case Notice():
+                self._aside(event, NOTICES, spoken_notice(event))
+            case Compaction(id, status):
+                before = self._compactions.get(id)
+                whole = self._compactions[id] = event if before is None else before.updated(event)
+                self._aside(event, COMPACTION, spoken_compaction(whole) if status in ENDED else "")
+            case CompactionSummary(id, block):
+                before = self._compactions.get(id) or Compaction(id, "in_progress")
+                self._compactions[id] = before.extended(block)
+                self._aside(event, COMPACTION, "")
+            case _:
+                log.debug("%s is not passed on", type(event).__name__)
+
+    def _aside(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
+        """Something beside the conversation: as it is, or in words for editors that do not show it."""
+        self._begin_new_message()
+        if self._turn.editor.offers(gate):
+            self._outlet.send(event)
+        elif spoken:
+            self._outlet.send(Text(spoken, self._outlet.new_message_id()))
+            self._begin_new_message()
+
+    def _show_call(self, call: ToolCall) -> None:
+        shown = self._calls.get(call.id)
+        if shown is None or (call.is_open and not self._is_open(shown.id)):
+            self._begin_new_message()
+            shown = self._calls[call.id] = self._announce(call)
+        self._update(shown, call)
+
+    def _announce(self, call: ToolCall) -> _Shown:
+        # An earlier turn may have had this id, and an id is announced once in a session.
+        wanted = f"{call.id}_{os.urandom(4).hex()}" if self._ledger.knows(call.id) else call.id
+        status = call.status if call.is_open else "in_progress"
+        fields = {name: value for name in MIRRORED if (value := _field(call, name)) is not UNSET}
+        fields.pop("raw_output", None)
+        title = fields.pop("title", "") or "Tool"
+        known_as = self._ledger.announce(title, id=wanted or None, status=status, **fields)
+        return _Shown(known_as, ToolCall(id=call.id, title=call.title, kind=call.kind, status=status), fields)
+
+    def _update(self, shown: _Shown, call: ToolCall) -> None:
+        shown.call = call
+        self._show_content(shown, self.content(call))
+        changes: dict[str, Any] = {}
+        for name in MIRRORED:
+            value = _field(call, name)
+            if value is not UNSET and value != shown.told.get(name, UNSET) and (name != "title" or value):
+                changes[name] = shown.told[name] = value
+        status = call.status if call.status in STATUSES else UNSET
+        if status is not UNSET and status != shown.status:
+            changes["status"] = shown.status = call.status
+        if changes:
+            self._ledger.update(shown.id, **changes)
+
+    def _show_content(self, shown: _Shown, content: tuple[ToolCallContent, ...]) -> None:
+        if content == shown.content:
+            return
+        more = _continuation(shown.content, content)
+        shown.content = content
+        if more is None or any(isinstance(item, Terminal) for item in more):
+            self._replace(shown.id, content)
+        else:
+            for item in more:
+                self._ledger.append(shown.id, item)
+
+    def _replace(self, id: str, content: tuple[ToolCallContent, ...]) -> None:
+        terminals = [item for item in content if isinstance(item, Terminal)]
+        self._ledger.replace(id, tuple(item for item in content if not isinstance(item, Terminal)))
+        for terminal in terminals:
+            # Shown at once and not kept: no other client will know it.
+            self._ledger.show_terminal(id, terminal.terminal_id)
+
+    def _is_open(self, id: str) -> bool:
+        return any(call.id == id for call in self._ledger.open_calls)
+
+    def _message_id(self, role: Role, given: str | None) -> str:
+        if self._message is None or self._message[:2] != (role, given):
+            self._message = (role, given, given or self._outlet.new_message_id())
+        return self._message[2]
+
+    def _begin_new_message(self) -> None:
+        self._message = None
+        self._turn.begin_new_message()
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._outlet.ledger
+
+
+class _Shown:
+    """A call as the editor was told of it."""
+
+    def __init__(self, id: str, call: ToolCall, told: dict[str, Any]) -> None:
+        self.id = id
+        self.call = call
+        self.status = call.status
+        self.content: tuple[ToolCallContent, ...] = ()
+        self.told = {**told, "title": call.title}
+
+    def shows(self, terminal_id: str) -> bool:
+        """Whether a terminal is part of it."""
+        return any(
+            isinstance(item, Terminal) and item.terminal_id == terminal_id for item in self.call.content
+        )
+
+
+def _can_be_shown(item: ToolCallContent) -> bool:
+    is_unknown = isinstance(item, ToolContent) and isinstance(item.content, Unknown)
+    return not isinstance(item, Unknown) and not is_unknown
+
+
+def _field(call: ToolCall, name: str) -> Any:
+    value = getattr(call, name)
+    if name == "kind":
+        return value if value in KINDS else "other"
+    return UNSET if value is None or value == () else value
+
+
+def _continuation(
+    before: tuple[ToolCallContent, ...], after: tuple[ToolCallContent, ...]
+) -> tuple[ToolCallContent, ...] | None:
+    """What has to be added to show the new content; None if it is another one."""
+    if len(before) == len(after) == 1:
+        old, new = plain_text_of(before[0]), plain_text_of(after[0])
+        if old is not None and new is not None and new.startswith(old):
+            return (ToolContent(TextContent(new[len(old) :])),)
+        return None
+    if after[: len(before)] != before:
+        return None
+    more = after[len(before) :]
+    # Neighbouring texts would become one.
+    is_text = [plain_text_of(item) is not None for item in (*before[-1:], *more)]
+    return None if any(one and other for one, other in pairwise(is_text)) else more
+
+
+def _size(event: Event) -> int:
+    return len(event.text) if isinstance(event, Text | Thought) else 1024

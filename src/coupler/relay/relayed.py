@@ -1,0 +1,299 @@
+"""One session here, and the session of the agent behind that it is.
+
+The agent's session is opened with ours, and again when the agent has died. Where the agent can load or resume
+it is asked to; where it cannot, it gets a new session and the conversation so far with the next prompt.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from coupler.agent.agent import Agent
+from coupler.agent.ledger import text_content
+from coupler.client.errors import AgentError
+from coupler.client.observation import Observation, Received
+from coupler.events import Commands, Event, Info, Mode, Options, Text, Thought, Usage
+from coupler.mcp.servers import merged
+from coupler.relay.blocks import adapted
+from coupler.relay.errors import as_answer
+from coupler.relay.guard import Guard
+from coupler.relay.handover import transcript_of
+from coupler.relay.mirror import Mirror
+from coupler.relay.settings import MODEL, adopt, commands_of, modes_of, options_of, values_of
+from coupler.relay.terminals import release
+from coupler.schema.v1 import ContentBlock, StopReason, Terminal, TextContent, ToolCallContent
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+    from coupler.agent.turn import Turn
+    from coupler.client.opening import SessionOptions
+    from coupler.client.reply import Reply
+    from coupler.client.session import RemoteSession
+    from coupler.relay.relay import Relay
+
+log = logging.getLogger("coupler.relay")
+
+STOP_REASONS: tuple[str, ...] = get_args(StopReason)
+
+FORGOTTEN = "The agent was started again and does not remember the conversation so far."
+
+
+class Relayed(Agent):
+    """The agent of one session. Its state names the session behind it, and which of ours that one was for."""
+
+    def __init__(self, relay: Relay, session: Session) -> None:
+        takes = relay.remote.capabilities.prompt_capabilities
+        self.accepts = (
+            "resource",
+            *(("image",) if takes.image else ()),
+            *(("audio",) if takes.audio else ()),
+        )
+        self.guard = Guard(self)
+        self.session = session
+        self.turn: Turn | None = None
+        """The turn that runs."""
+        self.mirror: Mirror | None = None
+        self.editor_terminals: set[str] = set()
+        """The terminals that the editor has made for the agent behind, and that are not released."""
+        self._shown_terminals: set[str] = set()
+        self._outputs: dict[str, str] = {}
+        self._was_prompted = False
+        self._relay = relay
+        self._remote: RemoteSession
+        self._goes_on = False
+        self._hands_over = False
+
+    @property
+    def remote(self) -> RemoteSession:
+        """The session of the agent behind."""
+        return self._remote
+
+    def can_ask_editor(self, gate: str) -> bool:
+        """Whether the editor offers something, and has heard of the session."""
+        return self._was_prompted and self.session.editor.offers(gate)
+
+    def editor_made(self, terminal_id: str) -> None:
+        """The editor has made a terminal. It can show it also when it is released."""
+        self.editor_terminals.add(terminal_id)
+        self._shown_terminals.add(terminal_id)
+
+    def show_output(self, terminal_id: str, text: str) -> None:
+        """Show what was written in a terminal of ours, which the editor does not know."""
+        self._outputs[terminal_id] = text
+        if self.mirror is not None:
+            self.mirror.refresh(terminal_id)
+
+    async def open(self) -> None:
+        """Open the session behind, before ours is there, and declare what it offers."""
+        await self._open_remote()
+        self.modes = modes_of(self._remote.settings)
+        self.options = options_of(self._remote.settings)
+        self.commands = commands_of(self._remote.commands)
+
+    async def opened(self, session: Session) -> None:
+        if self._remote.title is not None:
+            session.set_title(self._remote.title)
+        if self._goes_on:
+            await self._restore_settings()
+
+    async def moved(self, session: Session) -> None:
+        """Other directories or servers can only be given to a session when it is opened."""
+        await self._leave_remote()
+        await self._reopen()
+
+    async def closed(self, session: Session) -> None:
+        await self._leave_remote()
+
+    async def mode_changed(self, session: Session) -> None:
+        if session.mode is not None and not self._remote.is_over:
+            await self._told(self._remote.set_mode(session.mode))
+
+    async def option_changed(self, session: Session, option: str) -> None:
+        if self._remote.is_over:
+            return
+        await self._set(option, session.options[option])
+        adopt(session, self._remote.settings)
+
+    async def prompt(self, turn: Turn) -> StopReason | None:
+        if self._remote.is_over:
+            await self._reopen()
+        # A turn that was given up may still run there; what it says is no part of this one.
+        await self._remote.cancel()
+        blocks = await self._blocks(turn)
+        self.turn, self._was_prompted = turn, True
+        mirror = self.mirror = Mirror(turn, terminal=self._terminal, overflowed=self._remote.end_turn)
+        try:
+            reply = await self._remote.prompt(blocks)
+        except AgentError as error:
+            raise as_answer(error, self._relay.words) from None
+        finally:
+            if self.mirror is mirror:
+                self.mirror = self.turn = None
+                self.guard.forget_grants()
+                self._outputs.clear()
+            await mirror.finish()
+        await _count(turn, reply)
+        return self._reason(reply)
+
+    async def _blocks(self, turn: Turn) -> tuple[ContentBlock, ...]:
+        blocks = adapted(turn.blocks, self._relay.remote.capabilities.prompt_capabilities)
+        if not self._hands_over:
+            return blocks
+        self._hands_over = False
+        transcript = await transcript_of(self.session)
+        if transcript is None:
+            if self.session.outlet.chronicle is None:
+                await turn.notice(FORGOTTEN, severity="warning")
+            return blocks
+        return (TextContent(transcript), *blocks)
+
+    async def _open_remote(self) -> None:
+        state = self.session.state
+        earlier = state.get("remote") if isinstance(state, dict) else None
+        goes_on = isinstance(earlier, str)
+        remote = await self._opened_again(cast(str, earlier)) if goes_on else None
+        self._goes_on = goes_on
+        self._hands_over = goes_on and remote is None
+        self._remote = remote or await self._relay.remote.new(**self._options())
+        self._remote.on_event(self._notice)
+        self._relay.adopt(self._remote.id, self)
+        self.session.state = {"session": self.session.id, "remote": self._remote.id}
+
+    async def _opened_again(self, id: str) -> RemoteSession | None:
+        """The session of before, where the agent can open it; None if there has to be another one."""
+        relay, options = self._relay, self._options()
+        # A copy of a session has the original's state: the two must not become one behind us.
+        is_copy = self.session.state.get("session") != self.session.id
+        try:
+            if is_copy:
+                return (
+                    await relay.remote.fork(id, **options)
+                    if relay.offers("sessionCapabilities.fork")
+                    else None
+                )
+            if relay.offers("sessionCapabilities.resume"):
+                return await relay.remote.resume(id, **options)
+            if relay.offers("loadSession"):
+                return await relay.remote.load(id, **options)
+        except AgentError as error:
+            if error.kind != "session":
+                raise
+            log.warning("the agent's session is not there any more, it gets another one: %s", error.message)
+        return None
+
+    async def _reopen(self) -> None:
+        """The agent or its session is gone, while ours is still open."""
+        self._relay.dismiss(self._remote.id)
+        await release(self)
+        try:
+            await self._open_remote()
+        except AgentError as error:
+            raise as_answer(error, self._relay.words) from None
+        await self._restore_settings()
+        if self._remote.commands:
+            self.session.set_commands(commands_of(self._remote.commands))
+
+    def _options(self) -> SessionOptions:
+        session = self.session
+        options: SessionOptions = {
+            "cwd": session.cwd,
+            "mcp_servers": tuple(merged(session.project.mcp_servers, session.mcp_servers).values()),
+            "permissions": self.guard.decide,
+        }
+        if self._relay.offers("sessionCapabilities.additionalDirectories"):
+            options["additional_directories"] = session.roots[1:]
+        elif session.roots[1:]:
+            log.warning("the agent takes no additional directories: it is not told of them")
+        return options
+
+    async def _leave_remote(self) -> None:
+        self._relay.dismiss(self._remote.id)
+        await release(self)
+        try:
+            await self._remote.close()
+        except AgentError as error:
+            log.warning("the agent's session could not be closed: %s", error.message)
+
+    async def _restore_settings(self) -> None:
+        """Set the session behind to what ours is set to; what it refuses is as it says."""
+        session, settings = self.session, self._remote.settings
+        try:
+            if session.mode is not None and settings.mode not in (None, session.mode):
+                await self._remote.set_mode(session.mode)
+            for option, value in values_of(settings).items():
+                if option in session.options and session.options[option] != value:
+                    await self._set(option, session.options[option])
+        except (AgentError, ValueError) as error:
+            log.warning("the agent does not take what the session was set to: %s", error)
+        adopt(session, settings)
+
+    async def _set(self, option: str, value: str | bool) -> None:
+        settings = self._remote.settings
+        if option == MODEL and settings.models is not None and settings.model_option is None:
+            await self._told(self._remote.set_model(str(value)))
+        else:
+            await self._told(self._remote.set_option(option, value))
+
+    async def _told(self, change: Any) -> None:
+        try:
+            await change
+        except AgentError as error:
+            raise as_answer(error, self._relay.words) from None
+
+    def _notice(self, observation: Observation) -> None:
+        if isinstance(observation, Received):
+            self._received(observation.event, late=observation.late)
+
+    def _received(self, event: Event, *, late: bool) -> None:
+        """Something of the session behind: its state is ours, what it says belongs to the turn."""
+        session = self.session
+        match event:
+            case Commands(commands):
+                session.set_commands(commands_of(commands))
+            case Mode() | Options():
+                adopt(session, self._remote.settings)
+            case Info(title) if isinstance(title, str) and title.strip():
+                session.set_title(title)
+            case Info():
+                return
+            case Usage() if self.mirror is None:
+                session.outlet.send(event)
+            case _ if self.mirror is not None and not late:
+                self.mirror.take(event)
+            case Text() | Thought() if session.is_known:
+                self._say_between_turns(event)
+            case _:
+                log.info("%s came outside of a turn, and is not passed on", type(event).__name__)
+
+    def _say_between_turns(self, event: Text | Thought) -> None:
+        outlet = self.session.outlet
+        piece = event if event.message_id else type(event)(event.text, outlet.new_message_id())
+        # What comes before the first prompt belongs to no turn, and so is not kept.
+        if self._was_prompted:
+            outlet.send(piece)
+        else:
+            outlet.show(piece)
+        outlet.end_message()
+
+    def _terminal(self, id: str) -> ToolCallContent:
+        return Terminal(id) if id in self._shown_terminals else text_content(self._outputs.get(id, ""))
+
+    def _reason(self, reply: Reply) -> StopReason:
+        if reply.stop_reason in STOP_REASONS:
+            return cast(StopReason, reply.stop_reason)
+        log.warning("the agent ended its turn for the reason %r, which is not passed on", reply.stop_reason)
+        return "end_turn"
+
+
+async def _count(turn: Turn, reply: Reply) -> None:
+    usage = reply.usage
+    if not usage.is_estimated:
+        await turn.count_tokens(
+            usage.input,
+            usage.output,
+            cached_read=usage.cached_read or None,
+            cached_write=usage.cached_write or None,
+            thought=usage.thought or None,
+            total=usage.total,
+        )
