@@ -49,13 +49,19 @@ class Recorder:
 
     def text(self) -> str:
         """The last of what was said, a line each."""
-        shown = [
-            f"{entry.at:8.3f} {'→' if entry.sender == 'client' else '←'} "
-            f"{entry.line.decode(errors='replace')[:SHOWN_CHARACTERS]}"
-            for trace in self.traces
-            for entry in trace.entries[-SHOWN_LINES:]
-        ]
-        return "\n".join(shown + [trace.stderr for trace in self.traces if trace.stderr])
+        from coupler.inspect.trace_masking import TraceScreen
+
+        shown: list[str] = []
+        printed: list[str] = []
+        for trace in self.traces:
+            screen = TraceScreen(trace.entries, ())
+            shown += [
+                f"{entry.at:8.3f} {'→' if entry.sender == 'client' else '←'} "
+                f"{screen.line(entry).decode(errors='replace')[:SHOWN_CHARACTERS]}"
+                for entry in trace.entries[-SHOWN_LINES:]
+            ]
+            printed += [screen.mask(trace.stderr)] if trace.stderr else []
+        return "\n".join(shown + printed)
 
 
 @pytest.fixture

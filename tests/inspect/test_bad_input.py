@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,41 @@ def test_a_frame_with_a_carriage_return_survives_on_disk(tmp_path: Path) -> None
     trace.save(tmp_path / "trace.ndjson")
 
     assert Trace.load(tmp_path / "trace.ndjson").entries[0].line == trace.entries[0].line
+
+
+SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"
+
+
+@pytest.mark.parametrize("cut", range(1, len(SECRET)))
+def test_a_trace_on_disk_shows_no_secret_also_none_in_pieces(tmp_path: Path, monkeypatch, cut: int) -> None:
+    monkeypatch.setenv("A_TOKEN", SECRET)
+    trace = Trace("x")
+    trace.stdout, trace.stderr = f"printed {SECRET}", f"told {SECRET}"
+
+    def said(text: str, kind: str = "agent_message_chunk") -> None:
+        update = {"sessionUpdate": kind, "content": {"type": "text", "text": text}}
+        frame = {"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}}
+        trace.append(0.5, "agent", json.dumps(frame).encode())
+
+    for kind in ("agent_message_chunk", "agent_thought_chunk"):
+        said(SECRET[:cut], kind)
+    trace.append(0.5, "agent", b'{"jsonrpc": "2.0", "id": 1, "error": {"data": "%s"}}' % SECRET.encode())
+    for kind in ("agent_message_chunk", "agent_thought_chunk"):
+        said(f"{SECRET[cut:]} there", kind)
+    trace.append(0.5, "agent", b"no JSON: %s" % SECRET.encode())
+    trace.append(0.5, "client", b'{"x": ' + b"[" * 900 + b'"%s"' % SECRET.encode() + b"]" * 900 + b"}")
+    clean = b'{"jsonrpc": "2.0",  "method": "m"}'
+    trace.append(0.5, "agent", clean)
+
+    trace.save(tmp_path / "trace.ndjson")
+
+    written = (tmp_path / "trace.ndjson").read_text()
+    assert [SECRET[at : at + 4] for at in range(17) if SECRET[at : at + 4] in written] == []
+    saved = Trace.load(tmp_path / "trace.ndjson")
+    assert saved.entries[-1].line == clean
+    assert (saved.stdout, saved.stderr) == ("printed [secret:A_TOKEN]", "told [secret:A_TOKEN]")
+    texts = [update.body["content"]["text"] for update in saved.updates("s", "agent_message_chunk")]
+    assert "".join(texts) == "[secret:A_TOKEN] there"
 
 
 def test_a_line_that_was_cut_off_at_the_end_of_a_trace_is_left_out(tmp_path: Path) -> None:

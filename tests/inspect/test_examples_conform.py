@@ -40,11 +40,11 @@ def test_the_reference_agent_passes_everything_that_applies_to_it(tmp_path: Path
     assert skipped.keys() == DOES_NOT_APPLY, skipped
 
 
-def test_the_surveyor_conforms_as_far_as_coupler_does(tmp_path: Path) -> None:
+def test_the_surveyor_passes_everything_that_applies_to_it(tmp_path: Path) -> None:
     report = check("surveyor.py", tmp_path)
 
-    # It has tools, and Coupler starts no MCP servers for it yet.
-    assert results(report, "failed").keys() == {"A25"}, results(report, "failed")
+    assert results(report, "failed") == {}
+    assert "A25" in results(report, "passed"), results(report, "skipped")
     assert report.seconds < 60
 
 

@@ -45,7 +45,7 @@ def _examine(command: list[str], options: CheckOptions) -> Report:
         except CannotStart as error:
             refuse(str(error))
         finally:
-            save_traces(candidate.traces, options.save_traces)
+            save_traces(candidate.traces, options.save_traces, options.env)
     report.subject = shlex.join(command)
     return report
 

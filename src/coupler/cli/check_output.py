@@ -6,7 +6,7 @@ If one of them goes to stdout it is there alone, and the table goes to stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -112,13 +112,16 @@ def exit_code(report: Report) -> int:
     return 0 if report.passes else 1 if report.has_judged else 2
 
 
-def save_traces(traces: Sequence[Trace], directory: Path | None) -> None:
-    """Write all that was said, if somebody wants it."""
+def save_traces(traces: Sequence[Trace], directory: Path | None, env: Mapping[str, str] | None) -> None:
+    """Write all that was said, if somebody wants it, without what was secret in the subject's variables."""
     if directory is None:
         return
+    from coupler.secrets import secrets_in_environment
+
+    secrets = secrets_in_environment(env or {})
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for number, trace in enumerate(traces, 1):
-            trace.save(directory / f"{number:03}-{trace.label}.ndjson")
+            trace.save(directory / f"{number:03}-{trace.label}.ndjson", secrets)
     except OSError as error:
         refuse(f"the traces cannot be written to {directory}: {error.strerror}")

@@ -1,18 +1,21 @@
 """A trace: every line that two peers wrote, with its time, in the order in which it was seen.
 
 It keeps lines as they were, also those that are no JSON, and offers them as the messages they mean: requests
-with their answers, notifications, updates. On disk it is NDJSON, described in docs/check.md.
+with their answers, notifications, updates. On disk it is NDJSON, described in docs/recording.md.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
+
+if TYPE_CHECKING:
+    from coupler.secrets import Secret
 
 Side: TypeAlias = Literal["client", "agent"]
 
@@ -65,7 +68,7 @@ class Entry:
 
     def encode(self) -> bytes:
         """The entry as one line of a trace's file."""
-        return msgspec.json.encode({"at": round(self.at, 6), "from": self.sender, **_content(self.line)})
+        return msgspec.json.encode({"at": round(self.at, 6), "from": self.sender, **content_of(self.line)})
 
 
 class Update(NamedTuple):
@@ -83,9 +86,9 @@ class Update(NamedTuple):
 class Exchange:
     """A request and what became of it."""
 
-    def __init__(self, request: Entry) -> None:
+    def __init__(self, request: Entry, answer: Entry | None = None) -> None:
         self.request = request
-        self.answer: Entry | None = None
+        self.answer = answer
 
     @property
     def method(self) -> str:
@@ -119,8 +122,18 @@ class Trace:
         self.stdout = ""
         self.stderr = ""
         self.exit_code: int | None = None
+        self.missing = 0
+        """Lines that whoever recorded it had to leave out."""
         self._exchanges: list[Exchange] = []
         self._open: dict[tuple[Side, str], Exchange] = {}
+
+    @classmethod
+    def of(cls, exchange: Exchange) -> Trace:
+        """A trace of nothing but a request and its answer."""
+        trace = cls()
+        trace.entries = [entry for entry in (exchange.request, exchange.answer) if entry is not None]
+        trace._exchanges = [exchange]
+        return trace
 
     def append(self, at: float, sender: Side, line: bytes) -> Entry:
         """Note a line. An answer joins its request, or is stray."""
@@ -175,19 +188,25 @@ class Trace:
         """The first line of a trace's file."""
         return msgspec.json.encode({"format": FORMAT, "version": FORMAT_VERSION, "label": self.label})
 
-    def save(self, path: Path) -> None:
-        """Write it as NDJSON."""
-        path.write_bytes(b"".join(line + b"\n" for line in self._lines()))
+    def save(self, path: Path, secrets: Iterable[Secret] = ()) -> None:
+        """Write it as NDJSON, without these secrets and those of the environment and the user's settings."""
+        path.write_bytes(b"".join(line + b"\n" for line in self._lines(secrets)))
 
     @classmethod
     def load(cls, path: Path) -> Trace:
-        """Read what `save` wrote; raises TraceError."""
+        """Read what `save` or `coupler record` wrote, or a recording of another tool; raises TraceError."""
+        from coupler.inspect.record_formats import foreign_lines
+
         trace = cls(path.name)
         try:
             # Only at line feeds: a carriage return may stand in a frame.
             lines = path.read_bytes().split(b"\n")
         except OSError as error:
             raise TraceError(f"{path} cannot be read: {error.strerror}") from None
+        if (foreign := foreign_lines(lines[:-1])) is not None:
+            for sender, at, frame in foreign:
+                trace.append(at, sender, frame)
+            return trace
         # What follows the last line end was cut off when the writer was killed.
         for number, line in enumerate(lines[:-1], 1):
             try:
@@ -195,7 +214,7 @@ class Trace:
             except (msgspec.DecodeError, KeyError, ValueError, TypeError) as error:
                 raise TraceError(f"{path}:{number} is no line of a trace: {error}") from None
         if not trace.entries:
-            raise TraceError(f"{path} holds no frames; `docs/check.md` describes the format")
+            raise TraceError(f"{path} holds no frames; `docs/recording.md` describes the format")
         return trace
 
     def _join(self, answer: Entry) -> None:
@@ -206,14 +225,18 @@ class Trace:
         else:
             exchange.answer = answer
 
-    def _lines(self) -> Iterator[bytes]:
+    def _lines(self, secrets: Iterable[Secret]) -> Iterator[bytes]:
+        # Imported on use: it stands on what is here.
+        from coupler.inspect.trace_masking import TraceScreen
+
+        screen = TraceScreen(self.entries, secrets)
         yield self.header()
         for entry in self.entries:
-            yield entry.encode()
+            yield Entry(entry.number, entry.at, entry.sender, screen.line(entry)).encode()
         if self.stdout:
-            yield msgspec.json.encode({"stdout": self.stdout})
+            yield msgspec.json.encode({"stdout": screen.mask(self.stdout)})
         if self.stderr:
-            yield msgspec.json.encode({"stderr": self.stderr})
+            yield msgspec.json.encode({"stderr": screen.mask(self.stderr)})
         if self.exit_code is not None:
             yield msgspec.json.encode({"exit": self.exit_code})
 
@@ -227,6 +250,10 @@ class Trace:
             self.stdout += msgspec.json.decode(value["stdout"], type=str)
         elif "stderr" in value:
             self.stderr += msgspec.json.decode(value["stderr"], type=str)
+        elif "missing" in value:
+            self.missing += msgspec.json.decode(value["missing"], type=int)
+        elif "end" in value:
+            msgspec.json.decode(value["end"], type=Side)
         else:
             self.append(
                 msgspec.json.decode(value["at"], type=float),
@@ -249,7 +276,7 @@ def _object(exchanges: list[Exchange], part: Any, name: str) -> dict[str, Any]:
     return {}
 
 
-def _content(line: bytes) -> dict[str, Any]:
+def content_of(line: bytes) -> dict[str, Any]:
     """A frame as JSON exactly as it was written; what is no JSON as text, or else as base64."""
     try:
         msgspec.json.decode(line)

@@ -1,0 +1,178 @@
+"""`coupler record`: a tap between an editor and an agent.
+
+It reads its own arguments and imports next to nothing, because an editor waits for the agent.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from coupler.inspect.tap import Tap
+    from coupler.recording.feed import Feed
+
+HELP = """\
+Usage: coupler record [OPTIONS] [--] COMMAND...
+
+  Record what an editor and an agent say to each other.
+
+  COMMAND starts the agent. Put `coupler record --` before it where the editor
+  is told how to start the agent: every byte is passed on as it is, and written
+  to a file with its time. `coupler check --trace FILE` judges the recording,
+  and `coupler replay FILE` plays it.
+
+  Secrets are masked in the file, not in what is passed on.
+
+Options:
+  -o, --output FILE  Write to this file instead of a new one in the user's own
+                     directory. If there is such a file, a number is added.
+  --no-mask          Keep secrets in the file.
+  -q, --quiet        Do not tell the file's name on stderr.
+  -h, --help         Show this message and exit.
+
+Exit codes: that of the agent, 128 and the signal's number if a signal ended
+it, 2 for wrong usage, 127 if the agent cannot be started.
+"""
+
+CANNOT_START = 127
+WRONG_USAGE = 2
+
+
+class Arguments:
+    """What was asked for."""
+
+    def __init__(self) -> None:
+        self.command: list[str] = []
+        self.output: str | None = None
+        self.mask = True
+        self.is_quiet = False
+
+
+def main(arguments: list[str]) -> None:
+    """Pass everything on until the agent ends, and end as it does."""
+    from coupler.inspect.tap import leave, open_missing_streams
+    from coupler.recording.feed import Feed
+
+    given = parse(arguments)
+    open_missing_streams()
+    descriptor, path = _open(given)
+    feed = Feed()
+    # First, because the process that writes also ends the agent if we are killed.
+    _begin(feed, descriptor, given)
+    tap = _start(given.command, feed)
+    if not given.is_quiet:
+        _say(f"the recording is in {path}")
+    code = tap.run()
+    if tap.is_recorded is None:
+        _say(f"the end of the recording is still being written to {path}")
+    elif not tap.is_recorded:
+        _say(f"the recording is not complete: {path} could not be written fast enough, or not at all")
+    leave(code)
+
+
+def parse(arguments: list[str]) -> Arguments:
+    """The options and the command after them; a mistake ends the program with a sentence."""
+    given = Arguments()
+    rest = iter(arguments)
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if word == "--":
+            break
+        if not word.startswith("-"):
+            given.command = [word]
+            break
+        if word in ("-h", "--help"):
+            sys.stdout.write(HELP)
+            raise SystemExit(0)
+        if option in ("-o", "--output"):
+            given.output = (value if equals else next(rest, "")) or _refuse(f"{option} needs a file")
+        elif word == "--no-mask":
+            given.mask = False
+        elif word in ("-q", "--quiet"):
+            given.is_quiet = True
+        else:
+            _refuse(f"there is no option {option}; there are --output, --no-mask and --quiet")
+    given.command += rest
+    if not given.command or not given.command[0]:
+        _refuse("say how the agent is started, as in: coupler record -- my-agent --acp")
+    return given
+
+
+def _open(given: Arguments) -> tuple[int, str]:
+    from coupler.home import NoHomeError
+    from coupler.recording.file import FileError, default_path, open_file
+
+    if given.output == "-":
+        _refuse("stdout belongs to the editor and the agent: name a file after --output")
+    try:
+        return open_file(given.output or default_path(given.command))
+    except NoHomeError as error:
+        _refuse(f"{error}, or name a file with --output")
+    except FileError as error:
+        _refuse(str(error))
+
+
+def _start(command: list[str], feed: Feed) -> Tap:
+    from coupler.inspect.tap import WINDOWS, Tap
+
+    try:
+        return Tap(_found(command) if WINDOWS else command, feed)
+    except (OSError, ValueError):
+        # What else is there to know about a command is only looked up when it is needed.
+        found = _found(command)
+    try:
+        return Tap(found, feed)
+    except (OSError, ValueError) as error:
+        _say(f"{command[0]!r} could not be started: {error}")
+        raise SystemExit(CANNOT_START) from None
+
+
+def _found(command: list[str]) -> list[str]:
+    """The command with its program's full path; if there is none, the program ends with a sentence."""
+    import os
+    from pathlib import Path
+
+    from coupler.coupling import startable
+    from coupler.process.command import find_program, split_command
+    from coupler.process.errors import SpawnError
+
+    try:
+        program, *words = split_command(startable(command))
+        return [str(find_program(program, cwd=Path.cwd(), environment=os.environ)), *words]
+    except SpawnError as error:
+        _say(str(error))
+        raise SystemExit(CANNOT_START) from None
+
+
+def _begin(feed: Feed, descriptor: int, given: Arguments) -> None:
+    import json
+    import os
+    import time
+
+    from coupler.recording.file import agent_name
+
+    header = {
+        "label": agent_name(given.command),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "command": given.command,
+        "mask": given.mask,
+    }
+    try:
+        feed.start(descriptor, json.dumps(header).encode())
+    except OSError as error:
+        _say(f"nothing is recorded: {error}")  # the editor and the agent go on
+    os.close(descriptor)
+
+
+def _refuse(problem: str) -> NoReturn:
+    _say(problem)
+    raise SystemExit(WRONG_USAGE)
+
+
+def _say(sentence: str) -> None:
+    import contextlib
+
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"coupler record: {sentence}\n")
+        sys.stderr.flush()

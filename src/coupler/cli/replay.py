@@ -1,0 +1,181 @@
+"""`coupler replay`: a recording played again, as the agent or as the client."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from coupler.inspect.trace import Trace
+
+WRONG_USAGE = 2
+INTERRUPTED = 130
+DEFAULT_TIMEOUT = 60.0
+FASTEST_PACE = 1000.0
+
+
+def _pace(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    if value in ("none", "real"):
+        return 0.0 if value == "none" else 1.0
+    try:
+        pace = float(value)
+    except ValueError:
+        pace = -1.0
+    if not 0.0 <= pace <= FASTEST_PACE:
+        raise click.BadParameter(f"{value!r} is neither real, none nor a factor such as 0.5")
+    return pace
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
+    if not value > 0:
+        raise click.BadParameter("seconds must be more than 0")
+    return value
+
+
+@click.command(
+    short_help="Play a recording again, as the agent or as the client.",
+    context_settings={"max_content_width": 80},
+)
+@click.option("--client", is_flag=True, help="Play the client's side against the agent that COMMAND starts.")
+@click.option(
+    "--timing",
+    "pace",
+    default="none",
+    callback=_pace,
+    show_default=True,
+    metavar="real|none|FACTOR",
+    help="Take the recorded time, none, or that many times as long; for the agent's side.",
+)
+@click.option(
+    "--timeout",
+    type=float,
+    default=DEFAULT_TIMEOUT,
+    callback=_seconds,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --client: how long an answer may take.",
+)
+@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.pass_context
+def replay(
+    context: click.Context, client: bool, pace: float, timeout: float, trace: Path, command: tuple[str, ...]
+) -> None:
+    """Play a recording again.
+
+    TRACE is a file that `coupler record` wrote, or a recording of acpx or of
+    the Rust conductor. It is served to an editor over stdin and stdout, as the
+    agent that it is a recording of:
+
+    coupler replay session.ndjson
+
+    With --client it is the client that is played, against an agent, and what
+    the agent does otherwise than recorded is shown:
+
+    coupler replay --client session.ndjson -- my-agent --acp
+
+    Exit codes: 0, with --client 1 if something differs, 2 for wrong usage,
+    130 when interrupted.
+    """
+    words = [*command]
+    given = {name for name in ("pace", "timeout") if _is_given(context, name)}
+    if client and not words:
+        _refuse("give the agent's command, as in: coupler replay --client session.ndjson -- my-agent")
+    if client and "pace" in given:
+        _refuse("--timing is for the agent's side: with --client the agent takes its own time")
+    if not client and words:
+        _refuse("a command is only for --client: without it, the recording itself is the agent")
+    if not client and "timeout" in given:
+        _refuse("--timeout is for --client")
+    recording = _load(trace)
+    sys.exit(_play_client(recording, words, timeout) if client else _serve(recording, pace))
+
+
+def _load(path: Path) -> Trace:
+    from coupler.inspect.trace import Trace, TraceError
+
+    try:
+        trace = Trace.load(path)
+    except TraceError as error:
+        _refuse(str(error))
+    if trace.missing:
+        _say(f"{path} is not complete: {trace.missing} frames are missing, and are not played")
+    return trace
+
+
+def _serve(trace: Trace, pace: float) -> int:
+    from coupler.wire.stdio import StdioIsTerminal, take_over
+
+    try:
+        descriptors = take_over()
+    except StdioIsTerminal as error:
+        _refuse(str(error))
+
+    async def run() -> None:
+        from coupler.inspect.replay_agent import ReplayedAgent
+        from coupler.wire.pipes import PipeTransport
+
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))
+        loop = asyncio.get_running_loop()
+        await ReplayedAgent(trace, PipeTransport(*descriptors), pace=pace, say=_say).run()
+
+    try:
+        asyncio.run(run())
+    except asyncio.CancelledError:
+        return 0
+    return 0
+
+
+def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
+    from coupler.client.errors import AgentError
+    from coupler.coupling import link_to
+    from coupler.inspect.replay_client import ReplayedClient
+    from coupler.inspect.replay_difference import differences
+
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+
+    async def run() -> ReplayedClient:
+        client = ReplayedClient(trace, link_to(command), timeout=timeout)
+        await client.run()
+        return client
+
+    try:
+        client = asyncio.run(run())
+    except AgentError as error:
+        _refuse(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    is_same = True
+    for difference in differences(trace, client.trace):
+        is_same &= difference.is_same
+        click.echo(f"{'=' if difference.is_same else '≠'} {difference.title}")
+        for line in difference.lines:
+            click.echo(f"    {line}")
+    if client.stopped_because:
+        is_same = False
+        click.echo(f"≠ {client.stopped_because}")
+        if client.trace.stderr:
+            click.echo(f"    {client.trace.stderr.strip()[-2000:]}")
+    click.echo("the agent does what was recorded" if is_same else "the agent differs from the recording")
+    return 0 if is_same else 1
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+
+
+def _refuse(problem: str) -> NoReturn:
+    _say(problem)
+    sys.exit(WRONG_USAGE)
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"coupler replay: {sentence}", err=True)
