@@ -1,0 +1,161 @@
+"""`ask`: one question to one agent, for scripts. It waits, in a program with an event loop or without one."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from coupler.client.budget import Budget
+from coupler.client.observation import OnEvent
+from coupler.client.opening import TEMPORARY, SessionOptions
+from coupler.client.quirks import Quirks
+from coupler.client.terms import Check
+from coupler.coupling import connect
+from coupler.process.environment import Environment
+from coupler.schema.v1 import ContentBlock
+
+T = TypeVar("T")
+
+
+class AskOptions(SessionOptions, total=False):
+    """What `ask` takes: all that `agent.new` does, and these of `connect` and `session.prompt`."""
+
+    env: Environment | Mapping[str, str | None]
+    files: Literal["none", "read", "write"]
+    terminals: bool
+    startup_timeout: float
+    quirks: Quirks
+    on_event: OnEvent
+    until: Check
+    rounds: int
+    budget: Budget
+    timeout: float
+
+
+OF_CONNECT = frozenset({"env", "files", "terminals", "startup_timeout", "quirks", "on_event"})
+OF_PROMPT = frozenset({"until", "rounds", "budget", "timeout"})
+
+
+@overload
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: None = None,
+    **options: Unpack[AskOptions],
+) -> str: ...
+
+
+@overload
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: type[T],
+    **options: Unpack[AskOptions],
+) -> T: ...
+
+
+@overload
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: Any,
+    **options: Unpack[AskOptions],
+) -> Any: ...
+
+
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: Any = None,
+    **options: Unpack[AskOptions],
+) -> Any:
+    """Start an agent, ask it, end it, and return its text, or what `output` describes.
+
+    Whatever is not an answer is an `AgentError`: a refusal, a limit and a cancel, too. Ctrl-C cancels the
+    turn and ends the agent.
+    """
+    _refuse_unknown(options)
+    budget = options.get("budget")
+    if budget is not None:
+        budget.refuse_if_spent()
+    return _waited_for(_answer(agent, prompt, output, {**options}))
+
+
+async def _answer(agent: Any, prompt: Any, output: Any, options: dict[str, Any]) -> Any:
+    cwd = options.get("cwd", ".")
+    connecting = {name: options.pop(name) for name in OF_CONNECT & options.keys()}
+    prompting = {name: options.pop(name) for name in OF_PROMPT & options.keys()}
+    async with connect(agent, cwd="." if cwd == TEMPORARY else cwd, **connecting) as remote:
+        session = await remote.new(**options, output=output)
+        reply = await session.prompt(prompt, output=output, **prompting)
+    reply.raise_for_stop()
+    return reply.text if output is None else reply.output
+
+
+def _refuse_unknown(options: AskOptions) -> None:
+    unknown = sorted(options.keys() - AskOptions.__annotations__.keys())
+    if unknown:
+        taken = ", ".join(sorted(AskOptions.__annotations__))
+        raise TypeError(f"ask() takes no {', '.join(unknown)}; besides `output` it takes {taken}")
+
+
+def _waited_for(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return _in_a_thread(work)
+
+
+def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a loop of its own, because the one of this thread is the caller's and stands still."""
+    done: Future[T] = Future()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            try:
+                done.set_result(runner.run(_result_of(task)))
+            except BaseException as error:
+                done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="coupler-ask")
+    with _interruptible():
+        thread.start()
+        try:
+            return done.result()
+        except BaseException:
+            if not done.done():
+                loop.call_soon_threadsafe(task.cancel)
+            raise
+        finally:
+            thread.join()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C be heard: under `asyncio.run` it goes to the loop, which hears nothing while we wait."""
+    before = signal.getsignal(signal.SIGINT)
+    runner = getattr(getattr(before, "func", None), "__self__", None)
+    if threading.current_thread() is not threading.main_thread() or not isinstance(runner, asyncio.Runner):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _result_of(task: asyncio.Task[T]) -> T:
+    return await task

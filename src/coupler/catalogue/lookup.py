@@ -1,0 +1,66 @@
+"""Entries as they hold in a directory: those that are known, changed and joined by `coupler.toml`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from coupler.catalogue.entry import Entry
+from coupler.catalogue.known import known
+
+if TYPE_CHECKING:
+    from coupler.config import Config
+    from coupler.config.agent_tables import AgentTable
+
+
+def entries(cwd: str | os.PathLike[str] | None = None) -> dict[str, Entry]:
+    """Every agent by its name. Raises ConfigError if a file is wrong; untrusted projects add none."""
+    return joined(configuration(cwd))
+
+
+def joined(config: Config) -> dict[str, Entry]:
+    """The known agents, with what a configuration says about them and others."""
+    from coupler.config.keys import AGENTS
+
+    found = {entry.name: entry for entry in known()}
+    for table in config[AGENTS]:
+        found[table.name] = _configured(table, found.get(table.name))
+    return found
+
+
+def configuration(cwd: str | os.PathLike[str] | None) -> Config:
+    """What holds in a directory; without one, what the user has set."""
+    # Imported on use: whoever names a command line needs no configuration.
+    from coupler.agent.kept_trust import KeptTrust
+    from coupler.config import load
+
+    directory = None if cwd is None else os.path.abspath(cwd)  # noqa: PTH100 - links stay as they are
+    return load(directory, environ=os.environ, trust=KeptTrust())
+
+
+def find(name: str, cwd: str | os.PathLike[str] | None = None) -> Entry | None:
+    """The entry of this name; None if there is none."""
+    return entries(cwd).get(name)
+
+
+def _configured(table: AgentTable, before: Entry | None) -> Entry:
+    entry = before or Entry(name=table.name, title=table.title or table.name)
+    changes: dict[str, object] = {"origin": table.origin, "env": _joined_env(entry.env, table.env)}
+    if table.title is not None:
+        changes["title"] = table.title
+    if table.command is not None:
+        # Somebody's own command is what is meant, whatever else is installed.
+        changes |= {
+            "programs": (table.command,),
+            "package": None,
+            "native": None,
+            "install": f"Its command is set in {table.origin}.",
+        }
+    return structs.replace(entry, **changes)
+
+
+def _joined_env(known: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    return {**known, **own}

@@ -1,0 +1,129 @@
+"""`coupler exec`: one prompt to any agent, from a shell or a script."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from coupler.cli.exec_codes import table
+from coupler.cli.exec_options import (
+    FILES,
+    FORMATS,
+    PERMISSIONS,
+    ExecOptions,
+    budget_of,
+    pairs_of,
+    prompt_of,
+    refuse,
+    schema_of,
+    servers_of,
+)
+
+DAY = 86_400.0
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value <= DAY:
+        raise click.BadParameter("seconds must be more than 0, and no more than a day")
+    return value
+
+
+@click.command(
+    "exec",
+    short_help="Ask an agent and print its answer.",
+    epilog=f"\b\nExit codes:\n{table()}",
+    context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
+)
+@click.argument("agent")
+@click.argument("prompt", nargs=-1)
+@click.option("--file", "files_read", multiple=True, metavar="FILE", help="Add a file's text to the prompt.")
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="How to print: the text as it comes, one JSON object at the end, an object for each event, or the "
+    "final text alone.",
+)
+@click.option(
+    "--schema", metavar="FILE", help="Ask for JSON that fits this JSON Schema, and print it instead of text."
+)
+@click.option(
+    "--cwd",
+    default=".",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="Where the agent works.  [default: here]",
+)
+@click.option("--model", metavar="NAME", help="The model, if the agent offers a choice.")
+@click.option("--mode", metavar="NAME", help="The mode, if the agent offers several.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Set an option of the agent.")
+@click.option(
+    "--mcp",
+    multiple=True,
+    metavar="SERVER",
+    help="Give the agent an MCP server: NAME=COMMAND, NAME=URL, or a JSON file with mcpServers.",
+)
+@click.option(
+    "--permissions",
+    type=click.Choice(PERMISSIONS),
+    default="allow-reads",
+    show_default=True,
+    help="What the agent may do of what it asks for; `ask` asks at the terminal, and denies without one.",
+)
+@click.option("--allow", multiple=True, metavar="RULE", help="Also allow this, as in `permissions.allow`.")
+@click.option("--deny", multiple=True, metavar="RULE", help="Never allow this, as in `permissions.deny`.")
+@click.option("--fail-on-denial", is_flag=True, help="End with exit code 5 if anything was denied.")
+@click.option(
+    "--files",
+    type=click.Choice(FILES),
+    default="read",
+    show_default=True,
+    help="What the agent can do with files through Coupler.",
+)
+@click.option("--terminals", is_flag=True, help="Let the agent run commands through Coupler.")
+@click.option(
+    "--timeout", type=float, callback=_seconds, metavar="SECONDS", help="How long all of it may take."
+)
+@click.option("--budget", metavar="LIMITS", help="What it may use: tokens=5000,cost=0.5,turns=3.")
+@click.option(
+    "--session", metavar="NAME", help="Keep the session under this name, and go on with it next time, here."
+)
+@click.option("--record", metavar="FILE", help="Write all that is said to a file, without secrets.")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set a variable for the agent.")
+def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: Any) -> None:
+    """Ask an agent and print its answer.
+
+    AGENT is a name of the catalogue (`coupler agents` lists them) or a command
+    line in one word: coupler exec "opencode acp" "Summarise README.md"
+
+    \b
+    Of PROMPT, `-` stands for stdin; without a PROMPT it is all of stdin:
+    git diff | coupler exec claude "Review this:" -
+
+    The options --file, --option, --mcp, --allow, --deny and --env may be
+    repeated. Ctrl-C cancels the turn; a second one ends the agent.
+    """
+    from coupler.cli.exec_output import output_for
+    from coupler.cli.exec_run import run
+
+    options = _options(prompt, files_read, given)
+    sys.exit(run(options, output_for(options.format, has_schema=options.schema is not None)))
+
+
+def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, Any]) -> ExecOptions:
+    if not given["agent"].strip():
+        refuse("say which agent to ask: a name of the catalogue, or a command line")
+    given["options"] = pairs_of(given["options"], "--option")
+    given["env"] = pairs_of(given["env"], "--env")
+    given["schema"] = schema_of(given["schema"])
+    given["mcp_servers"] = servers_of(given.pop("mcp"))
+    given["budget"] = budget_of(given["budget"])
+    return ExecOptions(prompt=prompt_of(prompt, files), **given)
+
+
+def main(arguments: list[str]) -> None:
+    """Run it without the other commands, which somebody who waits for an answer has no need of."""
+    exec_command.main(arguments, prog_name="coupler exec")

@@ -1,0 +1,249 @@
+"""The catalogue: what a name means here, and what `coupler.toml` says about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from coupler import AgentError, connect
+from coupler.catalogue import choose, chosen_for, entries, find
+from coupler.catalogue.entry import Entry, Package
+from coupler.catalogue.known import known
+from coupler.client.quirks import FailsEmpty
+from coupler.config import ConfigError
+from coupler.providers.registry import ENTRIES as PROVIDERS
+from coupler.store.store import Store
+
+ECHO = Path(__file__).parent.parent.parent / "examples" / "echo.py"
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A PATH with nothing on it but what the test installs."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", str(directory))
+
+    def install(*names):
+        for name in names:
+            (directory / name).write_text(f"#!{sys.executable}\n")
+            (directory / name).chmod(0o755)
+
+    return install
+
+
+@pytest.fixture
+def user_says(coupler_home):
+    def write(text):
+        coupler_home.mkdir(exist_ok=True)
+        (coupler_home / "coupler.toml").write_text(text)
+
+    return write
+
+
+@pytest.fixture
+def project(tmp_path):
+    directory = tmp_path / "project"
+    directory.mkdir()
+    (directory / ".git").mkdir()
+    return directory
+
+
+class TestTheKnownAgents:
+    def test_each_can_be_started_somehow_and_says_what_to_install(self):
+        for entry in known():
+            assert entry.programs or entry.native, entry.name
+            assert entry.install.endswith("."), entry.name
+
+    def test_names_are_unique_and_could_be_told_from_command_lines(self):
+        names = [entry.name for entry in known()]
+        assert len({*names}) == len(names)
+        assert all(name.isalnum() and name.islower() for name in names)
+
+    def test_every_provider_is_the_native_form_of_its_name(self):
+        assert {entry.native: entry.name for entry in known() if entry.native} == {n: n for n in PROVIDERS}
+
+    def test_a_provider_and_the_catalogue_agree_on_the_acp_form(self):
+        for entry in known():
+            if entry.native is not None and (acp := PROVIDERS[entry.native].acp) is not None:
+                commands = [*entry.programs, *([] if entry.package is None else [entry.package.command])]
+                assert tuple(acp.split()) in commands
+
+
+class TestWhatANameMeans:
+    ENTRY = Entry(
+        name="fox",
+        title="Fox",
+        programs=(("fox-acp",), ("fox", "--acp")),
+        package=Package("npx", ("-y", "fox-acp")),
+        native="claude",
+        install="Catch it.",
+    )
+
+    def test_a_program_that_is_installed_comes_first_in_the_order_of_the_entry(self, programs):
+        programs("fox", "npx", "claude")
+        assert choose(self.ENTRY)[1:] == ("acp", ("fox", "--acp"), False)
+        programs("fox-acp")
+        assert choose(self.ENTRY).command == ("fox-acp",)
+
+    def test_else_it_is_fetched(self, programs):
+        programs("npx", "claude")
+        assert choose(self.ENTRY)[1:] == ("acp", ("npx", "-y", "fox-acp"), True)
+
+    def test_else_the_native_form_is_used(self, programs):
+        programs("claude")
+        assert choose(self.ENTRY).form == "native"
+
+    def test_a_form_can_be_insisted_on(self, programs):
+        programs("fox", "claude")
+        assert choose(self.ENTRY, "native").form == "native"
+        assert choose(self.ENTRY, "acp").command == ("fox", "--acp")
+
+    @pytest.mark.parametrize("form", [None, "acp"])
+    def test_what_is_nowhere_says_what_to_install(self, programs, form):
+        with pytest.raises(AgentError, match=r"Fox is not installed\. Catch it\. With `npx`") as caught:
+            choose(self.ENTRY, form)
+        assert caught.value.kind == "spawn"
+
+    def test_a_native_form_that_is_nowhere_says_what_to_install_for_it(self, programs):
+        programs("fox")
+        with pytest.raises(AgentError, match="npm install -g @anthropic-ai/claude-code"):
+            choose(self.ENTRY, "native")
+
+    def test_a_form_that_there_is_not_is_an_error(self):
+        with pytest.raises(AgentError, match="Goose has no native form"):
+            chosen_for("goose:native")
+        with pytest.raises(AgentError, match="OpenAI-compatible server has no ACP form"):
+            chosen_for("openai:acp")
+
+    @pytest.mark.parametrize("agent", ["claude --acp", "./claude", "/bin/claude", "python", ""])
+    def test_everything_else_is_a_command_line(self, agent):
+        assert chosen_for(agent) is None
+
+    def test_a_word_that_is_nearly_a_name_is_put_right(self, programs):
+        with pytest.raises(AgentError, match="did you mean 'claude'"):
+            chosen_for("cluade")
+        programs("cluade")
+        assert chosen_for("cluade") is None
+
+    def test_a_form_of_an_unknown_name_is_an_error(self):
+        with pytest.raises(AgentError, match="there is no agent 'walrus:acp' in the catalogue"):
+            chosen_for("walrus:acp")
+
+
+class TestConfiguration:
+    def test_an_agent_of_the_user_is_called_by_its_name(self, user_says):
+        user_says(f'[agents.mine]\ncommand = ["{sys.executable}", "a b"]\ntitle = "Mine"\nenv = {{A = "b"}}')
+        chosen = chosen_for("mine")
+        assert (chosen.form, chosen.command) == ("acp", (sys.executable, "a b"))
+        assert (chosen.entry.title, chosen.entry.env) == ("Mine", {"A": "b"})
+        assert str(chosen.entry.origin).endswith("coupler.toml line 1")
+
+    def test_a_known_agent_gets_another_command_and_keeps_its_quirks(self, user_says):
+        user_says(f'[agents.claude]\ncommand = "{sys.executable} -m mine"')
+        entry = find("claude")
+        assert choose(entry).command == (sys.executable, "-m", "mine")
+        assert isinstance(entry.quirks, FailsEmpty)
+        assert (entry.package, entry.native) == (None, None)
+
+    def test_a_known_agent_can_get_an_environment_alone(self, user_says):
+        user_says('[agents.auggie]\nenv = {AUGMENT_DISABLE_AUTO_UPDATE = "0", MORE = "1"}')
+        entry = find("auggie")
+        assert entry.env == {"AUGMENT_DISABLE_AUTO_UPDATE": "0", "MORE": "1"}
+        assert entry.programs == (("auggie", "--acp"),)
+
+    def test_a_path_starts_where_the_file_is(self, user_says, coupler_home):
+        user_says('[agents.mine]\ncommand = "bin/agent --acp"')
+        assert find("mine").command == (str(coupler_home / "bin" / "agent"), "--acp")
+
+    def test_a_projects_commands_are_used_only_once_it_is_trusted(self, project, coupler_home):
+        file = project / "coupler.toml"
+        file.write_text('[agents.claude]\ncommand = "evil"\n')
+        assert find("claude", project).command != ("evil",)
+        coupler_home.mkdir(exist_ok=True)
+        store = Store.open(str(coupler_home / "coupler.db"))
+        store.trust.trust(str(file.resolve()), file.read_bytes())
+        store.close()
+        assert find("claude", project).command == ("evil",)
+        file.write_text('[agents.claude]\ncommand = "worse"\n')
+        assert find("claude", project).command != ("worse",)
+
+    @pytest.mark.parametrize(
+        ("text", "sentence"),
+        [
+            ("agents = 1", "write [agents.NAME]"),
+            ("[agents]\nmine = 1", "`agents.mine` in {} line 2 must be a table"),
+            ("[agents.mine]\ncomand = 'x'", "did you mean `command`?"),
+            ("[agents.mine]\ncommand = 1", "must be a command line or the list of its words"),
+            ("[agents.mine]\ncommand = ''", "must be one line without control characters, and not empty"),
+            ("[agents.mine]\ncommand = []", "must name a program"),
+            ("[agents.mine]\ncommand = ['a', 1]", "must be a text"),
+            ("[agents.mine]\ncommand = 'a \"b'", "a quote is open"),
+            ("[agents.mine]\nenv = 'A=b'", "must be a table of texts"),
+            ("[agents.mine.env]\nA = 1", "must be a text"),
+            ('[agents."a b"]\ncommand = "x"', "must be called by letters"),
+        ],
+    )
+    def test_a_wrong_table_is_told_with_its_place(self, user_says, coupler_home, text, sentence):
+        user_says(text)
+        with pytest.raises(ConfigError) as caught:
+            entries()
+        assert sentence.format(coupler_home / "coupler.toml") in str(caught.value)
+
+    def test_a_wrong_file_keeps_a_name_from_being_guessed(self, user_says):
+        user_says("[agents.mine]\ncomand = 'x'")
+        with pytest.raises(AgentError, match="did you mean `command`"):
+            connect("claude")
+
+
+class TestConnecting:
+    def test_a_name_connects_to_its_agent_with_its_environment(self, user_says):
+        user_says(f'[agents.mine]\ncommand = ["{sys.executable}", "-m", "coupler", "serve", "{ECHO}"]')
+
+        async def work():
+            async with connect("mine") as agent:
+                return (await (await agent.new()).prompt("hello")).text
+
+        assert asyncio.run(work()) == "You said: hello"
+
+    def test_what_the_caller_sets_comes_before_what_the_catalogue_knows(self, user_says, tmp_path):
+        agent = tmp_path / "agent.py"
+        agent.write_text(
+            "import os\nfrom coupler import serve\n"
+            "def tell(turn):\n    turn.say(os.environ['ONE'] + os.environ['TWO'])\nserve(tell)\n"
+        )
+        user_says(f'[agents.mine]\ncommand = ["{sys.executable}", "{agent}"]\nenv = {{ONE = "1", TWO = "2"}}')
+
+        async def work():
+            async with connect("mine", env={"TWO": "two"}) as agent:
+                return (await (await agent.new()).prompt("hello")).text
+
+        assert asyncio.run(work()) == "1two"
+
+    def test_the_native_form_runs_the_program(self, tmp_path, monkeypatch):
+        program = tmp_path / "claude"
+        program.write_text(
+            f"#!{sys.executable}\nimport json, os, sys\nsys.stdin.read()\n"
+            'print(json.dumps({"type": "result", "subtype": "success", "is_error": False,'
+            ' "result": os.environ["GREETING"], "session_id": "x"}))\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+        async def work():
+            async with connect("claude:native", env={"GREETING": "native"}) as agent:
+                return (await (await agent.new()).prompt("hello")).text
+
+        assert asyncio.run(work()) == "native"
+
+    def test_a_list_is_never_a_name(self):
+        async def work():
+            async with connect(["claude-is-not-here"]):
+                pass
+
+        with pytest.raises(AgentError, match="claude-is-not-here"):
+            asyncio.run(work())

@@ -1,0 +1,160 @@
+"""`coupler exec` in front of a person: Ctrl-C, questions, and what is shown beside the answer."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from cli.typing_at import CTRL_C, PATIENCE, Typist
+from client.stage import Scripted, gone_within
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+
+SLOW = """
+for prompt in prompts():
+    send(say("so far"))
+    read_until(is_cancel)
+    send(say(", and the end"), end(prompt, "cancelled"))
+"""
+DEAF = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for prompt in prompts():
+    send(say("so far"))
+"""
+ASKS = """
+for prompt in prompts():
+    options = [("yes", "allow_once"), ("always", "allow_always"), ("no", "reject_once")]
+    send(permission(1, options, title="Delete \\x1b[2Jnotes", kind="delete"))
+    send(say("chosen: " + str(answer_to(1)["result"]["outcome"].get("optionId"))), end(prompt))
+"""
+
+
+@pytest.fixture
+def scripted(tmp_path):
+    """Agents written in a few lines, none of which may be left running."""
+    made = []
+
+    def make(body):
+        made.append(Scripted(tmp_path, len(made), body))
+        return made[-1]
+
+    yield make
+    for agent in made:
+        agent.check()
+
+
+def at_terminal(agent, *words, **options):
+    command = shlex.join(agent.command)
+    return Typist(sys.executable, "-m", "coupler", "exec", command, "go", *words, **options)
+
+
+class TestInterrupting:
+    def test_ctrl_c_cancels_the_turn_and_what_came_is_shown(self, scripted):
+        agent = scripted(SLOW)
+        with at_terminal(agent) as person:
+            person.sees("so far")
+            person.types(CTRL_C)
+            assert person.ends() == 130
+        assert ", and the end\n" in person.shown
+        assert person.shown.endswith("coupler exec: cancelled\n")
+        assert len(agent.received_of("session/cancel")) == 1
+
+    def test_ctrl_c_twice_ends_an_agent_that_does_not_listen(self, scripted):
+        agent = scripted(DEAF)
+        with at_terminal(agent) as person:
+            person.sees("so far")
+            person.types(CTRL_C)
+            person.sees("Ctrl-C again ends the agent")
+            person.types(CTRL_C)
+            assert person.ends() == 130
+        assert all(gone_within(5.0, pid) for pid in agent.noted("pid"))
+
+    def test_ctrl_c_before_the_prompt_ends_it_all(self, scripted):
+        agent = scripted("""
+        read()
+        sys.stderr.write("loading\\n")
+        note("is", "loading")
+        read()
+        """)
+        with at_terminal(agent) as person:
+            while not agent.noted("is"):
+                os.sched_yield()
+            person.types(CTRL_C)
+            assert person.ends() == 130
+        assert agent.received_of("session/prompt") == []
+
+    def test_sigterm_cancels_as_well_and_has_its_own_exit_code(self, scripted):
+        agent = scripted(SLOW)
+        command = [sys.executable, "-m", "coupler", "exec", shlex.join(agent.command), "go"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            assert process.stdout.read(6) == b"so far"
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.read() == b", and the end\n"
+            assert process.wait(PATIENCE) == 143
+
+
+class TestQuestions:
+    @pytest.mark.parametrize(
+        ("keys", "chosen"), [("1\n", "yes"), ("2\n", "always"), ("\n", "no"), ("9\nx\n3\n", "no")]
+    )
+    def test_the_person_chooses_while_the_answer_goes_to_a_pipe(self, scripted, keys, chosen):
+        with at_terminal(scripted(ASKS), "--permissions", "ask", piped_stdout=True) as person:
+            person.sees("Number (nothing denies it): ")
+            person.types(keys)
+            assert person.process.stdout.read() == f"chosen: {chosen}\n".encode()
+            assert person.ends() == 0
+        assert "The agent asks: Delete notes (delete)" in person.shown
+        assert "  2. always\n" in person.shown
+
+    def test_ctrl_c_withdraws_the_question(self, scripted):
+        agent = scripted("""
+        for prompt in prompts():
+            send(permission(1, title="Delete", kind="delete"))
+            outcome = answer_to(1)["result"]["outcome"]["outcome"]
+            send(say(outcome), end(prompt, "cancelled"))
+        """)
+        with at_terminal(agent, "--permissions", "ask") as person:
+            person.sees("Number (nothing denies it): ")
+            person.types(CTRL_C)
+            assert person.ends() == 130
+        assert "cancelled" in person.shown
+
+
+class TestWhatIsShownBeside:
+    WORKS = r"""
+    def plan(*statuses):
+        steps = [{"content": f"Step {n}", "priority": "low", "status": s} for n, s in enumerate(statuses, 1)]
+        return update("plan", entries=steps)
+    def call(news, /, **fields):
+        return update(news, toolCallId="c1", **fields)
+    for prompt in prompts():
+        send(
+            plan("in_progress", "pending"),
+            say("I \x1b[31mlook"),
+            call("tool_call", title="Read \x1b]0;title\x07a.txt", kind="read", status="pending"),
+            call("tool_call_update", status="failed"),
+            plan("completed", "pending"),
+            say("Done"),
+            end(prompt),
+        )
+    """
+
+    def test_calls_and_steps_are_told_once_and_nothing_is_obeyed(self, scripted):
+        environment = {**os.environ, "NO_COLOR": "1"}
+        with at_terminal(scripted(self.WORKS), env=environment) as person:
+            assert person.ends() == 0
+        assert person.shown == (
+            "[>] Step 1\n[ ] Step 2\nI look\nread: Read a.txt\nfailed: Read a.txt\n[x] Step 1\n\nDone\n"
+        )
+
+    def test_a_pipe_gets_the_text_alone(self, scripted):
+        with at_terminal(scripted(self.WORKS), piped_stdout=True) as person:
+            assert person.process.stdout.read() == b"I \x1b[31mlook\n\nDone\n"
+            assert person.ends() == 0
+        assert "read: Read a.txt" in person.shown
