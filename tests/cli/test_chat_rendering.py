@@ -1,0 +1,283 @@
+"""How the parts of a conversation look, and that nothing in them is obeyed by a terminal."""
+
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from rich.console import Console
+
+from coupler.cli.chat.parts import (
+    Answer,
+    Asked,
+    Called,
+    Choice,
+    Listing,
+    Musing,
+    Planned,
+    Remark,
+    Shown,
+    Wanted,
+)
+from coupler.cli.chat.plain_text import plain, plain_whole
+from coupler.cli.chat.rendering import Harmless, expanded, rendered, together
+from coupler.cli.chat.tail import TailView
+from coupler.cli.chat.transcript import Tail
+from coupler.cli.sessions_wording import clean
+from coupler.events import ToolCall
+from coupler.schema.v1 import (
+    Content,
+    Diff,
+    PermissionOption,
+    PlanEntry,
+    TextContent,
+    ToolCallLocation,
+)
+
+LONG = "\n".join(f"line {number}" for number in range(1, 31))
+EDIT = ToolCall(
+    id="c1",
+    title="Edit app.py",
+    kind="edit",
+    status="completed",
+    locations=(ToolCallLocation("/work/app.py", 3), ToolCallLocation("/work/app.py")),
+    content=(Diff("/work/app.py", "a\nB\n", "a\nb\n"),),
+)
+RUN = ToolCall(
+    id="c2",
+    title="Run the tests",
+    kind="execute",
+    status="failed",
+    content=(Content(TextContent(LONG)),),
+    raw_input={"command": ["pytest", "-k", "a b"]},
+)
+OPTIONS = (
+    PermissionOption("1", "Allow once", "allow_once"),
+    PermissionOption("2", "Reject", "allow_always"),
+    PermissionOption("3", "No", "reject_once"),
+)
+
+
+def look(renderable, width=60, height=24, **options):
+    """The lines that a terminal would show."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, highlight=False, markup=False, **options)
+    console.print(Harmless(renderable))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_a_tool_call_tells_its_state_kind_places_and_number():
+    assert look(rendered(Called(3, EDIT), "/work"))[0] == "✓ Edit app.py  edit app.py:3  #3"
+
+
+def test_a_diff_is_shown_with_what_was_taken_and_added():
+    assert look(rendered(Called(3, EDIT), "/work"))[1:] == ["  @@ -1,2 +1,2 @@", "   a", "  -b", "  +B"]
+
+
+def test_a_diff_of_another_file_than_the_call_names_is_named():
+    assert look(rendered(Called(3, EDIT), "/elsewhere"))[1] == "  @@ -1,2 +1,2 @@"
+    moved = ToolCall(id="c", content=(Diff("/work/other.py", "x", None),))
+    assert look(rendered(Called(1, moved), "/work"))[1] == "  other.py"
+
+
+def test_long_output_is_collapsed_and_tells_how_to_see_it():
+    lines = look(rendered(Called(7, RUN)))
+    assert lines[0] == "✗ Run the tests  execute  #7"
+    assert lines[1:] == [*(f"  line {number}" for number in range(1, 6)), "  … 25 more lines: /show 7"]
+
+
+def test_in_full_a_call_shows_its_command_and_all_output():
+    lines = look(expanded(Called(7, RUN)))
+    assert lines[1] == "  $ pytest -k 'a b'"
+    assert lines[-1] == "  line 30"
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        ({"command": "rm -r build"}, ["$ rm -r build"]),
+        ({"cmd": ["rm", "a b"]}, ["$ rm 'a b'"]),
+        ({"command": "rm", "args": ["-r", "a b"]}, ["$ rm -r 'a b'"]),
+        ({"command": "make", "cwd": "/x"}, ["$ make", '{"cwd":"/x"}']),
+        ({"command": "rm", "args": 1}, ['{"command":"rm","args":1}']),
+        ({"command": 5}, ['{"command":5}']),
+        ("as text", ['"as text"']),
+        (None, []),
+    ],
+)
+def test_all_that_a_tool_is_given_can_be_seen(given, lines):
+    shown = look(rendered(Wanted(ToolCall(id="c", title="T", raw_input=given), OPTIONS)))
+    assert shown[1:-3] == [f"  {line}" for line in lines]
+
+
+def test_input_that_is_no_command_is_shown_in_full_as_json():
+    reading = ToolCall(id="c", title="Read", raw_input={"path": "/x"})
+    assert look(expanded(Called(1, reading)))[1] == '  {"path":"/x"}'
+
+
+def test_a_thought_is_collapsed_too():
+    thought = Musing(2, "one\ntwo\nthree")
+    assert look(rendered(thought)) == ["∴ one", "two", "… 1 more line: /show 2"]
+    assert look(expanded(thought)) == ["∴ one", "two", "three"]
+
+
+def test_a_permission_shows_the_command_and_what_each_option_does():
+    lines = look(rendered(Wanted(RUN, OPTIONS)), width=70)
+    assert lines[:2] == ["? The agent wants to: Run the tests  execute", "  $ pytest -k 'a b'"]
+    assert lines[-3:] == ["  1 Allow once", "  2 Reject (allow always)", "  3 No (reject once)"]
+
+
+def test_a_permission_shows_all_of_a_change_when_asked():
+    change = ToolCall(id="c", title="Edit", content=(Diff("/x", LONG),))
+    assert "… 15 more lines" in "\n".join(look(rendered(Wanted(change, OPTIONS))))
+    assert "  +line 30" in look(rendered(Wanted(change, OPTIONS, is_whole=True)))
+
+
+def test_a_plan_tells_how_far_each_entry_is():
+    states = ("completed", "in_progress", "pending")
+    plan = Planned(tuple(PlanEntry(f"step {state}", "low", state) for state in states))
+    assert look(rendered(plan)) == ["Plan", "  ✓ step completed", "  ◐ step in_progress", "  ○ step pending"]
+
+
+def test_a_link_tells_where_it_leads():
+    assert look(rendered(Answer("[good](https://evil.example/)"))) == ["good (https://evil.example/)"]
+
+
+def test_markdown_has_no_empty_lines_around_it_and_headings_stand_left():
+    assert look(rendered(Answer("# Title\n"))) == ["Title"]
+    assert look(rendered(Answer("\n- one\n- two\n\n"))) == [" • one", " • two"]
+
+
+def test_parts_have_air_between_them_but_calls_stand_together():
+    parts = [Answer("Hi."), Called(1, ToolCall(id="a")), Called(2, ToolCall(id="b")), Shown("image")]
+    lines = look(together(parts, Asked("x")))
+    assert lines == ["", "Hi.", "", "○ (no title)  other  #1", "○ (no title)  other  #2", "", "[image]"]
+
+
+def test_lines_end_with_their_text():
+    out = io.StringIO()
+    console = Console(file=out, width=60, highlight=False, markup=False)
+    parts = [
+        Answer("One.\n\n```\ncode\n```"),
+        Called(1, RUN),
+        Remark("A", "b"),
+        Listing("T", (Choice("a", "b"),)),
+    ]
+    console.print(Harmless(together(parts, None)))
+    assert not [line for line in out.getvalue().split("\n") if line != line.rstrip()]
+
+
+def test_wide_characters_are_wrapped_by_the_columns_they_take():
+    assert look(rendered(Answer("日本語のテキスト")), width=10) == ["日本語のテ", "キスト"]
+
+
+def test_a_narrow_terminal_gets_narrow_lines():
+    listing = Listing("Modes", (Choice("careful", "asks before it changes anything at all", True),))
+    for part in (listing, Called(1, RUN), Wanted(EDIT, OPTIONS), Remark("A remark", "with a detail")):
+        assert all(len(line) <= 20 for line in look(rendered(part), width=20))
+
+
+def test_without_colours_nothing_but_text_is_written():
+    out = io.StringIO()
+    console = Console(file=out, width=60, force_terminal=True, no_color=True, highlight=False)
+    console.print(Harmless(rendered(Called(1, EDIT))))
+    colours = re.findall(r"\x1b\[([0-9;]*)m", out.getvalue())
+    assert not any(code in ("31", "32", "36", "1;31", "1;32") for code in colours)
+
+
+def test_the_tail_is_never_higher_than_the_screen_and_shows_its_end():
+    tail = Tail(answer=LONG.replace("\n", "\n\n"), calls=(Called(1, RUN),))
+    lines = look(TailView(lambda: tail, lambda: "typed", "", 0.0), height=12)
+    assert len(lines) <= 12
+    assert lines[-3].startswith("✗ Run the tests")
+    assert "Ctrl-C cancels" in lines[-2]
+    assert lines[-1] == "> typed"
+    assert "line 30" in lines
+    assert "line 1" not in lines
+
+
+def test_the_tail_shows_the_plan_around_the_step_that_is_worked_on():
+    entries = tuple(PlanEntry(f"step {n}", "low", "completed" if n < 9 else "pending") for n in range(12))
+    lines = look(TailView(lambda: Tail(plan=entries), lambda: "", "", 0.0))
+    assert "  ○ step 9" in lines
+    assert "  ✓ step 0" not in lines
+
+
+hostile = some.text(
+    alphabet=some.one_of(
+        some.sampled_from("\x1b\x07\x08\r\x9b\x9d\u202e\u2066[]0;3mAJ\n`*_#|>-&x"),
+        some.characters(codec="utf-8"),
+    ),
+    max_size=40,
+)
+ENTITIES = "&#27;[2J &#x9b;2J &#x202e;abc &#13;over &#8;&#7;"
+
+
+def parts_of(text):
+    """Parts of every kind with this in every place; what comes from an agent as it is, the rest cleaned."""
+    called = ToolCall(
+        id=text,
+        title=text,
+        kind=text,
+        status=text,
+        name=text,
+        raw_input={"command": text, text: text},
+        locations=(ToolCallLocation(text, 1),),
+        content=(Content(TextContent(text)), Diff(text, text, text[::-1])),
+    )
+    yield Called(1, called)
+    yield Wanted(called, (PermissionOption(text, text, text),), is_whole=True)
+    yield Planned((PlanEntry(text, "low", text),))
+    for kind in (Asked, Answer, Shown, Remark):
+        yield kind(clean(text))
+    yield Listing(clean(text), (Choice(clean(text), clean(text)),), clean(text))
+
+
+@given(hostile)
+def test_nothing_that_an_agent_writes_is_obeyed_by_a_terminal(text):
+    for part in parts_of(text):
+        views = [rendered(part), *([expanded(part)] if isinstance(part, Called) else [])]
+        for view in views:
+            out = io.StringIO()
+            Console(file=out, width=40, color_system=None, highlight=False, markup=False).print(
+                Harmless(view)
+            )
+            assert out.getvalue() == clean(out.getvalue())
+
+
+@given(hostile)
+def test_nothing_that_an_agent_writes_is_obeyed_behind_a_pipe(text):
+    for part in parts_of(text):
+        assert plain(part) == clean(plain(part))
+        if isinstance(part, Called):
+            assert plain_whole(part) == clean(plain_whole(part))
+
+
+def test_what_markdown_spells_with_entities_is_not_obeyed_either():
+    written = "\n".join(look(rendered(Answer(ENTITIES))))
+    assert written == clean(written)
+    assert "abc over" in written
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (Asked("hi"), "> hi"),
+        (Answer("*hi*\n\n"), "*hi*"),
+        (Musing(1, "hm"), "[thought #1]"),
+        (Called(2, EDIT), "[completed] Edit app.py (edit) #2"),
+        (Planned((PlanEntry("a", "low", "completed"), PlanEntry("b", "low", "pending"))), "[x] a\n[ ] b"),
+        (Shown("image"), "[image]"),
+        (Remark("One.", "Two."), "[One. Two.]"),
+        (Wanted(EDIT, OPTIONS), "[wanted] Edit app.py (edit)"),
+        (Listing("T", (Choice("a", "b", True), Choice("c")), "h"), "T\n* a  b\n  c\nh"),
+    ],
+)
+def test_behind_a_pipe_each_part_is_bare_text(part, text):
+    assert plain(part) == text
+
+
+def test_behind_a_pipe_a_call_can_be_seen_in_full():
+    assert plain_whole(Called(2, RUN)).startswith("[failed] Run the tests (execute) #2\n")
+    assert plain_whole(Called(2, RUN)).endswith("line 30")
