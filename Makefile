@@ -1,5 +1,6 @@
 # Every target sets itself up: nothing but python3 (3.11 or newer) and the package registry is needed.
-# `make test` and `make bench` also use node and npm, for the official TypeScript SDK, where they exist.
+# `make test` and `make bench` also use node and npm, for the official TypeScript SDK and for agents that others
+# have written, where they exist.
 
 PYTHON ?= python3
 WORKERS ?= 3
@@ -7,6 +8,7 @@ VENV := .venv
 LOCK := build/lock
 BIN := $(VENV)/bin
 NODE := tests/interop/node
+AGENTS := tests/interop/agents
 READY := $(VENV)/.ready
 NODE_READY := $(NODE)/node_modules/.ready
 # Measuring makes tests twice as slow, so it is done for the layers that promise a coverage, and those alone.
@@ -54,10 +56,11 @@ lock: ## Pin the newest development tools in requirements-dev.txt, and the TypeS
 	{ echo "# Written by \`make lock\`: what development needs, and the core dependencies, in exact versions."; \
 		$(LOCK)/bin/python -m pip freeze --exclude coupler; } > requirements-dev.txt
 	rm -rf $(LOCK)
-	cd $(NODE) && npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --silent
+	for directory in $(NODE) $(AGENTS); do (cd $$directory && \
+		npm install --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund --silent); done
 
 clean: ## Remove everything that was built or installed
-	rm -rf $(VENV) $(NODE)/node_modules build dist site .coverage .coverage.* coverage.json \
+	rm -rf $(VENV) $(NODE)/node_modules $(AGENTS)/node_modules build dist site .coverage .coverage.* coverage.json \
 		.hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -70,9 +73,9 @@ $(READY): pyproject.toml requirements-dev.txt
 	@touch $@
 
 # Without node the tests that need it are skipped; under CI they must run.
-node:
+node: $(READY)
 	@if command -v node >/dev/null && command -v npm >/dev/null; then \
-		$(MAKE) --no-print-directory $(NODE_READY); \
+		$(MAKE) --no-print-directory $(NODE_READY) && $(BIN)/python tests/labs/others.py; \
 	elif [ -n "$$CI" ]; then \
 		echo "node and npm are missing: install Node.js 20 or newer for the TypeScript SDK tests" >&2; exit 1; \
 	else \

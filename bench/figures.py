@@ -48,6 +48,7 @@ LATER_START = Figure("cold start to `initialize`, its later ones", milliseconds)
 SENT = Figure("updates sent", thousands, higher_is_better=True)
 RECEIVED = Figure("updates received, awaiting the reply", thousands, higher_is_better=True)
 ITERATED = Figure("updates received, iterating over events", thousands, higher_is_better=True)
+CLIENT_TURN = Figure("a turn of one chunk, as its client has it, p50", microseconds)
 ROUND_TRIP = Figure("prompt round trip, p50", microseconds)
 ROUND_TRIP_ACROSS_CORES = Figure("prompt round trip across cores, p50", microseconds)
 NEW_SESSION = Figure("`session/new` beside 200 chatty turns, slowest", milliseconds)
@@ -83,6 +84,7 @@ ROWS = [
     SENT,
     RECEIVED,
     ITERATED,
+    CLIENT_TURN,
     ROUND_TRIP,
     ROUND_TRIP_ACROSS_CORES,
     NEW_SESSION,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent_process import AgentProcess, PeerError
 from figures import (
+    CLIENT_TURN,
     FIRST_START,
     ITERATED,
     LATER_START,
@@ -159,6 +160,15 @@ def measure_receiving(peer: Peer, home: Path, effort: Effort) -> Values:
     yield ITERATED, rates.get("iterated", rates["awaited"])
 
 
+def measure_client_turn(peer: Peer, home: Path, effort: Effort) -> Values:
+    """What a client adds to a turn: the same bare program, on one core with it, answers all alike."""
+    if peer.client is None:
+        return
+    with on_one_core():
+        for _ in range(effort.rows):
+            yield CLIENT_TURN, run_client(peer.client, 1_000, home)["turn"]
+
+
 def measure_receiving_cost(peer: Peer, home: Path, effort: Effort) -> Values:
     if peer.client is None:
         return
@@ -168,7 +178,8 @@ def measure_receiving_cost(peer: Peer, home: Path, effort: Effort) -> Values:
 
 
 def run_client(client: list[str], chunks: int, home: Path) -> dict[str, float]:
-    """Let a client drive the bare program; return its updates per second, by way of receiving."""
+    """Let a client drive the bare program; return its updates per second, by way of receiving, and the
+    seconds of a turn."""
     command = [*client, str(chunks), *FIREHOSE]
     done = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
@@ -188,6 +199,7 @@ MEASURES: list[Callable[[Peer, Path, Effort], Values]] = [
     measure_round_trip,
     measure_round_trip_across_cores,
     measure_receiving,
+    measure_client_turn,
     measure_memory,
     measure_new_session_under_load,
     measure_sending_cost,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from figures import (
     CANCEL_SLOW,
+    CLIENT_TURN,
     FIRST_START,
     ITERATED,
     KEPT_SHARE,
@@ -57,6 +58,7 @@ TARGETS = [
     Target(SENT, 2.5, TYPESCRIPT),
     Target(RECEIVED, 4.0, PYTHON),
     Target(ITERATED, 4.0, PYTHON),
+    Target(CLIENT_TURN, 1.0, PYTHON),
     Target(ROUND_TRIP, 0.6, PYTHON),
     Target(NEW_SESSION, 0.050),
     Target(MEMORY, 30e6),

@@ -1,12 +1,16 @@
-"""Coupler's client, fed by the agent in argv: prints updates per second, awaited and iterated, as JSON."""
+"""Coupler's client, fed by the agent in argv: prints updates per second, awaited and iterated, and the
+seconds of a turn of one chunk, as JSON."""
 
 import asyncio
 import json
+import statistics
 import sys
 import time
 
 from coupler import connect
 from coupler.events import Text
+
+TURNS = 300
 
 
 async def main(chunks: int, command: list[str]) -> None:
@@ -26,7 +30,15 @@ async def main(chunks: int, command: list[str]) -> None:
                     received += len(text)
         iterated = time.perf_counter() - started
         assert received == expected
-    print(json.dumps({"awaited": chunks / awaited, "iterated": chunks / iterated}))
+
+        turns: list[float] = []
+        for _ in range(TURNS):
+            started = time.perf_counter()
+            reply = await session.prompt("1")
+            turns.append(time.perf_counter() - started)
+            assert reply.text == "hello token 0"
+    rates = {"awaited": chunks / awaited, "iterated": chunks / iterated, "turn": statistics.median(turns)}
+    print(json.dumps(rates))
 
 
 if __name__ == "__main__":

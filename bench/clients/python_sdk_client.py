@@ -1,12 +1,16 @@
-"""The official Python SDK's client, fed by the agent in argv: prints updates per second as JSON."""
+"""The official Python SDK's client, fed by the agent in argv: prints updates per second and the seconds of a
+turn of one chunk, as JSON."""
 
 import asyncio
 import json
+import statistics
 import sys
 import time
 from typing import Any
 
 from acp import Client, spawn_agent_process, text_block
+
+TURNS = 300
 
 
 class Counter(Client):
@@ -26,7 +30,13 @@ async def main(chunks: int, command: list[str]) -> None:
         while counter.seen < chunks:
             await asyncio.sleep(0.001)
         seconds = time.perf_counter() - started
-    print(json.dumps({"awaited": chunks / seconds}))
+
+        turns: list[float] = []
+        for _ in range(TURNS):
+            started = time.perf_counter()
+            await agent.prompt(session_id=session.session_id, prompt=[text_block("1")])
+            turns.append(time.perf_counter() - started)
+    print(json.dumps({"awaited": chunks / seconds, "turn": statistics.median(turns)}))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,21 @@
-"""A model that says what its prompt tells it to: OpenAI's chat completions on loopback, without a key.
+"""A model that says what its prompt tells it to, on loopback and without a key: it makes real agents run the
+same way every time. It speaks OpenAI's chat completions and Gemini's content generation.
 
-It makes real agents run the same way every time. A prompt with the word `slow` gets words until nobody reads
-them, one with `write` a call of the first tool that can write or run something, and any other a short answer.
+A prompt with the word `slow` gets words until nobody reads them, one with `write` a call of the first tool
+that can write or run something, one with `call NAME {…}` a call of the tool whose name ends so, and any other
+a short answer. What a tool has answered is repeated.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 Json = dict[str, Any]
@@ -28,6 +31,24 @@ CALLS: dict[str, Json] = {
     "execute": {"command": "echo written > note.txt"},
 }
 
+ORDER = re.compile(r"\bcall (\w+) (\{.*\})")
+
+
+class Call(NamedTuple):
+    """A tool call that the model makes."""
+
+    name: str
+    arguments: Json
+
+
+class Question(NamedTuple):
+    """What the model was sent, in whatever dialect."""
+
+    prompt: str
+    tools: list[str]
+    answered: str | None
+    """What a tool said, if that is what came last."""
+
 
 def serve(port: int = 0) -> ThreadingHTTPServer:
     """A server in a thread of its own; its address is in `server_address`."""
@@ -37,8 +58,37 @@ def serve(port: int = 0) -> ThreadingHTTPServer:
     return server
 
 
+def answer(question: Question) -> Iterator[str | Call]:
+    """What the model says, word by word, and what it calls."""
+    tool = next((name for name in question.tools if name in CALLS), None)
+    order = ORDER.search(question.prompt)
+    ordered = order and next((name for name in question.tools if name.endswith(order[1])), None)
+    if question.answered is not None:
+        yield from words(f"The tool has answered: {question.answered}")
+    elif order and ordered:
+        yield Call(ordered, json.loads(order[2]))
+    elif "slow" in question.prompt.lower() and tool is not None:
+        yield from slow_words()
+    elif "write" in question.prompt.lower() and tool is not None:
+        yield "I write it. "
+        yield Call(tool, CALLS[tool])
+    else:
+        yield from words("Hello from the scripted model.")
+
+
+def words(text: str) -> Iterator[str]:
+    for word in text.split(" "):
+        yield f"{word} "
+
+
+def slow_words() -> Iterator[str]:
+    for number in range(int(SLOW_SECONDS / 0.05)):
+        yield f"word {number} "
+        time.sleep(0.05)
+
+
 class Completions(BaseHTTPRequestHandler):
-    """POST /v1/chat/completions and GET /v1/models."""
+    """POST …/chat/completions and …:generateContent, whole or streamed; GET …/models."""
 
     protocol_version = "HTTP/1.1"
 
@@ -47,35 +97,22 @@ class Completions(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        if not request.get("stream"):
-            words = "".join(delta.get("content") or "" for delta in deltas(request))
-            message = {"role": "assistant", "content": words}
-            self._send_json(completion(choices=[{"index": 0, "message": message, "finish_reason": "stop"}]))
+        dialect = Gemini if "Content" in self.path or "countTokens" in self.path else OpenAi
+        if not (request.get("stream") or "stream" in self.path):
+            self._send_json(dialect.whole(request))
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         try:
-            self._stream(request)
+            for event in dialect.stream(request):
+                self.wfile.write(b"data: " + event + b"\n\n")
+                self.wfile.flush()
         except (BrokenPipeError, ConnectionResetError):
             return  # the agent was cancelled
         finally:
             self.close_connection = True
-
-    def _stream(self, request: Json) -> None:
-        reason = "stop"
-        for delta in deltas(request):
-            reason = "tool_calls" if "tool_calls" in delta else reason
-            self._send_event(completion(choices=[{"index": 0, "delta": delta, "finish_reason": None}]))
-        self._send_event(completion(choices=[{"index": 0, "delta": {}, "finish_reason": reason}]))
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        self._send_event(completion(choices=[], usage=usage))
-        self.wfile.write(b"data: [DONE]\n\n")
-
-    def _send_event(self, value: Json) -> None:
-        self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
-        self.wfile.flush()
 
     def _send_json(self, value: Json) -> None:
         body = json.dumps(value).encode()
@@ -89,37 +126,97 @@ class Completions(BaseHTTPRequestHandler):
         """Nothing: the agent's own log is enough."""
 
 
-def deltas(request: Json) -> Iterator[Json]:
-    """What the model says, piece by piece."""
-    messages = request.get("messages") or []
-    prompt = next((text_of(each) for each in reversed(messages) if each.get("role") == "user"), "")
-    tool = next((name for name in tool_names(request) if name in CALLS), None)
-    if messages and messages[-1].get("role") == "tool":
-        yield from words("The tool has answered.")
-    elif "slow" in prompt.lower() and tool is not None:
-        yield from slow_words()
-    elif "write" in prompt.lower() and tool is not None:
-        call = {"name": tool, "arguments": json.dumps(CALLS[tool])}
-        yield {"role": "assistant", "content": "I write it. "}
+class OpenAi:
+    """Chat completions."""
+
+    @classmethod
+    def whole(cls, request: Json) -> Json:
+        said = "".join(piece for piece in answer(cls.question(request)) if isinstance(piece, str))
+        message = {"role": "assistant", "content": said}
+        return cls.completion(choices=[{"index": 0, "message": message, "finish_reason": "stop"}])
+
+    @classmethod
+    def stream(cls, request: Json) -> Iterator[bytes]:
+        reason = "stop"
+        for piece in answer(cls.question(request)):
+            reason = "tool_calls" if isinstance(piece, Call) else reason
+            choice = {"index": 0, "delta": cls.delta(piece), "finish_reason": None}
+            yield json.dumps(cls.completion(choices=[choice])).encode()
+        last = {"index": 0, "delta": {}, "finish_reason": reason}
+        yield json.dumps(cls.completion(choices=[last])).encode()
+        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        yield json.dumps(cls.completion(choices=[], usage=usage)).encode()
+        yield b"[DONE]"
+
+    @staticmethod
+    def question(request: Json) -> Question:
+        messages = request.get("messages") or []
+        prompt = next((text_of(each) for each in reversed(messages) if each.get("role") == "user"), "")
+        tools = [tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
+        answered = text_of(messages[-1]) if messages and messages[-1].get("role") == "tool" else None
+        return Question(prompt, tools, answered)
+
+    @staticmethod
+    def delta(piece: str | Call) -> Json:
+        if isinstance(piece, str):
+            return {"role": "assistant", "content": piece}
+        function = {"name": piece.name, "arguments": json.dumps(piece.arguments)}
         id = f"call_{uuid4().hex[:8]}"
-        yield {"tool_calls": [{"index": 0, "id": id, "type": "function", "function": call}]}
-    else:
-        yield from words("Hello from the scripted model.")
+        return {"tool_calls": [{"index": 0, "id": id, "type": "function", "function": function}]}
+
+    @staticmethod
+    def completion(**members: Any) -> Json:
+        return {
+            "id": "chatcmpl-1",
+            "object": "chat.completion.chunk",
+            "created": 0,
+            "model": MODEL,
+            **members,
+        }
 
 
-def words(text: str) -> Iterator[Json]:
-    for word in text.split(" "):
-        yield {"role": "assistant", "content": f"{word} "}
+class Gemini:
+    """Content generation, and the count of tokens."""
 
+    @classmethod
+    def whole(cls, request: Json) -> Json:
+        said = "".join(piece for piece in answer(cls.question(request)) if isinstance(piece, str))
+        return {"totalTokens": 10, **cls.candidate([{"text": said}], "STOP")}
 
-def slow_words() -> Iterator[Json]:
-    for number in range(int(SLOW_SECONDS / 0.05)):
-        yield {"role": "assistant", "content": f"word {number} "}
-        time.sleep(0.05)
+    @classmethod
+    def stream(cls, request: Json) -> Iterator[bytes]:
+        for piece in answer(cls.question(request)):
+            yield json.dumps(cls.candidate([cls.part(piece)])).encode()
+        yield json.dumps(cls.candidate([{"text": ""}], "STOP")).encode()
 
+    @staticmethod
+    def question(request: Json) -> Question:
+        contents = request.get("contents") or [{}]
+        told = [content.get("parts") or [] for content in contents if content.get("role") == "user"]
+        texts = [[part["text"] for part in parts if "text" in part] for parts in told]
+        prompt = next((" ".join(text) for text in reversed(texts) if text), "")
+        tools = [
+            declared.get("name", "")
+            for tool in request.get("tools") or []
+            for declared in tool.get("functionDeclarations") or []
+        ]
+        last = contents[-1].get("parts") or []
+        results = [part["functionResponse"] for part in last if "functionResponse" in part]
+        return Question(prompt, tools, json.dumps(results[0].get("response")) if results else None)
 
-def tool_names(request: Json) -> list[str]:
-    return [tool.get("function", {}).get("name", "") for tool in request.get("tools") or []]
+    @staticmethod
+    def part(piece: str | Call) -> Json:
+        if isinstance(piece, str):
+            return {"text": piece}
+        return {"functionCall": {"name": piece.name, "args": piece.arguments}}
+
+    @staticmethod
+    def candidate(parts: list[Json], reason: str | None = None) -> Json:
+        candidate: Json = {"content": {"role": "model", "parts": parts}, "index": 0}
+        if reason is not None:
+            candidate["finishReason"] = reason
+        usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+        return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": MODEL}
 
 
 def text_of(message: Json) -> str:
@@ -127,10 +224,6 @@ def text_of(message: Json) -> str:
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return str(content or "")
-
-
-def completion(**members: Any) -> Json:
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": MODEL, **members}
 
 
 if __name__ == "__main__":

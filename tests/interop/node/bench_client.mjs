@@ -1,5 +1,5 @@
 // The benchmark client on the official TypeScript SDK: node bench_client.mjs CHUNKS COMMAND…
-// Prints how many updates per second it received, as JSON.
+// Prints how many updates per second it received, and the seconds of a turn of one chunk, as JSON.
 import * as acp from "@agentclientprotocol/sdk";
 import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
@@ -21,6 +21,14 @@ await client.connectWith(stream, async (ctx) => {
   const started = performance.now();
   await ctx.request(session.prompt, { sessionId, prompt: [{ type: "text", text: chunks }] });
   await finished;
-  console.log(JSON.stringify({ awaited: (1000 * seen) / (performance.now() - started) }));
+  const awaited = (1000 * seen) / (performance.now() - started);
+  const turns = [];
+  for (let i = 0; i < 300; i++) {
+    const began = performance.now();
+    await ctx.request(session.prompt, { sessionId, prompt: [{ type: "text", text: "1" }] });
+    turns.push((performance.now() - began) / 1000);
+  }
+  const turn = turns.sort((one, other) => one - other)[turns.length / 2];
+  console.log(JSON.stringify({ awaited, turn }));
 });
 agent.stdin.end();

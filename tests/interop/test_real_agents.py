@@ -1,0 +1,244 @@
+"""Coupler's client drives agents that nobody here wrote: the SDKs' examples, opencode and gemini-cli."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+
+import psutil
+import pytest
+
+from coupler import Policy, connect
+from coupler.client.remote import RemoteAgent
+from coupler.client.session import RemoteSession
+from coupler.events import Text
+from labs import others, scripted_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real agents")]
+
+T = TypeVar("T")
+Story = Callable[[RemoteSession, Path], Awaitable[T]]
+
+PATIENCE = 30.0
+"""Seconds that a turn with the scripted model may take; these agents are heavy, and machines are busy."""
+
+
+class Stage:
+    """A running agent that several tests share, because it takes seconds to start."""
+
+    def __init__(self, runner: asyncio.Runner, agent: RemoteAgent, root: Path) -> None:
+        self._runner = runner
+        self._agent = agent
+        self._root = root
+
+    def play(self, story: Story[T], **options: Any) -> T:
+        """Open a session in a new directory, and let the story have it."""
+
+        async def played() -> T:
+            directory = self._root / f"session-{time.monotonic_ns()}"
+            directory.mkdir()
+            session = await self._agent.new(cwd=directory, **options)
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await story(session, directory)
+            finally:
+                await session.close()
+
+        return self._runner.run(played())
+
+
+@contextmanager
+def running(other: others.Other, root: Path, **options: Any) -> Iterator[Stage]:
+    """Start an agent, and see to it afterwards that nothing of it is left."""
+    mark = {"COUPLER_TEST_RUN": str(root)}
+    with asyncio.Runner() as runner:
+        env = other.env | mark
+        agent = connect(other.command, cwd=root, env=env, startup_timeout=60, **options)
+        runner.run(agent.__aenter__())
+        try:
+            yield Stage(runner, agent, root)
+        finally:
+            runner.run(agent.close())
+    assert not processes_with(mark), "the agent left processes behind"
+
+
+def processes_with(variables: dict[str, str]) -> list[psutil.Process]:
+    """The processes that were started with these variables, by whomever."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if variables.items() <= process.environ().items() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def made(make: Callable[..., others.Other], *arguments: Any) -> others.Other:
+    """The agent. Where it cannot be had the test is skipped; under CI that is an error."""
+    try:
+        return make(*arguments)
+    except others.MissingError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[str]:
+    """Where the scripted model listens."""
+    server = scripted_model.serve()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def opencode(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    root = tmp_path_factory.mktemp("opencode")
+    with running(made(others.opencode, root, model), root) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def gemini(model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    root = tmp_path_factory.mktemp("gemini")
+    # Where it reads through us, it takes the answer that a file is not there for a failure, and makes none.
+    with running(made(others.gemini, root, model), root, files="none") as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def typescript(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    root = tmp_path_factory.mktemp("typescript")
+    with running(made(others.typescript_sdk), root) as stage:
+        yield stage
+
+
+@pytest.fixture(params=["opencode", "gemini"])
+def real(request: pytest.FixtureRequest) -> Stage:
+    """Each of the agents with a model."""
+    stage: Stage = request.getfixturevalue(request.param)
+    return stage
+
+
+def test_a_prompt_is_answered_with_text(real: Stage) -> None:
+    async def story(session: RemoteSession, _: Path) -> None:
+        reply = await session.prompt("Good morning")
+        assert reply.text.strip() == "Hello from the scripted model."
+        assert reply.stop_reason == "end_turn"
+        assert not reply.tool_calls
+
+    real.play(story)
+
+
+def test_a_tool_that_is_allowed_does_its_work(real: Stage) -> None:
+    async def story(session: RemoteSession, directory: Path) -> None:
+        reply = await session.prompt("Please write a note")
+        [call] = reply.tool_calls
+        assert call.status == "completed"
+        assert [decision.is_allowed for decision in reply.permissions] == [True]
+        assert (directory / "note.txt").read_text().strip() == "written"
+        assert "The tool has answered" in reply.text
+
+    real.play(story, permissions=Policy.allow_all())
+
+
+def test_a_tool_that_is_denied_by_default_does_nothing(real: Stage) -> None:
+    async def story(session: RemoteSession, directory: Path) -> None:
+        reply = await session.prompt("Please write a note")
+        [denied] = reply.denied
+        assert denied.tool_call.kind in ("edit", "execute")
+        # Not every agent reports a call that was not allowed; none has done it.
+        assert {call.status for call in reply.tool_calls} <= {"failed"}
+        assert not (directory / "note.txt").exists()
+
+    real.play(story)
+
+
+def test_a_python_function_is_a_tool_of_the_agents(real: Stage) -> None:
+    asked: list[str] = []
+
+    def lookup_price(item: str) -> str:
+        """The price of an item."""
+        asked.append(item)
+        return f"{item} costs 4.20"
+
+    async def story(session: RemoteSession, _: Path) -> None:
+        reply = await session.prompt('Please call lookup_price {"item": "tea"}')
+        assert asked == ["tea"]
+        assert "tea costs 4.20" in reply.text
+
+    real.play(story, tools=[lookup_price], permissions=Policy.allow_all())
+
+
+class Review(TypedDict):
+    """What a review finds."""
+
+    findings: list[str]
+    is_good: bool
+
+
+def test_an_answer_is_a_value_of_the_type_that_was_asked_for(real: Stage) -> None:
+    async def story(session: RemoteSession, _: Path) -> None:
+        wanted = '{"findings": ["too long"], "is_good": false}'
+        reply = await session.prompt(f"Please call structured_output {wanted}", output=Review)
+        assert reply.output == {"findings": ["too long"], "is_good": False}
+        assert reply.output_way == "tool"
+
+    real.play(story, output=Review, permissions=Policy.allow_all())
+
+
+def test_a_turn_is_cancelled_and_the_session_goes_on(real: Stage) -> None:
+    async def story(session: RemoteSession, _: Path) -> None:
+        started = time.monotonic()
+        async with session.prompt("Be slow") as prompt:
+            async for event in prompt:
+                if isinstance(event, Text):
+                    break
+            await prompt.cancel()
+            assert (await prompt).stop_reason == "cancelled"
+        assert (await session.prompt("Good morning")).text.strip() == "Hello from the scripted model."
+        assert time.monotonic() - started < PATIENCE / 2
+
+    real.play(story)
+
+
+@pytest.mark.parametrize("example", ["agent.py", "echo_agent.py"])
+def test_the_examples_of_the_python_sdk_repeat_the_prompt(example: str, tmp_path: Path) -> None:
+    async def story(session: RemoteSession, _: Path) -> None:
+        reply = await session.prompt("Good morning")
+        assert "Good morning" in reply.text
+        assert reply.stop_reason == "end_turn"
+
+    with running(made(others.python_sdk, example), tmp_path) as stage:
+        stage.play(story)
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_the_example_of_the_typescript_sdk_asks_and_obeys(typescript: Stage, is_allowed: bool) -> None:
+    async def story(session: RemoteSession, _: Path) -> None:
+        reply = await session.prompt("Good morning")
+        reading, editing = reply.tool_calls
+        assert (reading.status, editing.kind) == ("completed", "edit")
+        assert [decision.is_allowed for decision in reply.permissions] == [is_allowed]
+        assert (editing.status == "completed") is is_allowed
+
+    typescript.play(story, permissions=Policy.allow_all() if is_allowed else Policy.deny_all())
+
+
+def test_the_example_of_the_typescript_sdk_is_cancelled(typescript: Stage) -> None:
+    async def story(session: RemoteSession, _: Path) -> None:
+        async with session.prompt("Good morning") as prompt:
+            await anext(aiter(prompt))
+            await prompt.cancel()
+            reply = await prompt
+        assert reply.stop_reason == "cancelled"
+        assert reply.text
+
+    typescript.play(story)
