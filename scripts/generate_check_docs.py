@@ -30,10 +30,17 @@ SETTER_WORDS = {
 }
 
 COMMANDS = (
+    "agents",
+    "agents doctor",
+    "chat",
     "check",
+    "exec",
+    "login",
     "permissions",
     "permissions list",
     "permissions forget",
+    "record",
+    "replay",
     "sessions",
     "sessions list",
     "sessions show",

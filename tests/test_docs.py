@@ -24,8 +24,13 @@ EXAMPLES = [
     for number, match in enumerate(PYTHON.finditer(page.read_text()), 1)
 ]
 AGENTS = [example for example in EXAMPLES if "serve(" in str(example.values[0]).splitlines()[-1]]
-PROGRAMS = [example for example in EXAMPLES if "asyncio.run(" in str(example.values[0])]
+PROGRAMS = [
+    example for example in EXAMPLES if re.search(r"asyncio\.run\(|import ask\n", str(example.values[0]))
+]
 TESTS = [example for example in EXAMPLES if "def test_" in str(example.values[0])]
+ALLOWED = {"outcome": "selected", "optionId": "allow_once"}
+CANCELLED = {"outcome": "cancelled"}
+LOGS_IN = 'sys.argv[1:] == ["login"]'
 PLUGIN = 'pytest_plugins = ["coupler.pytest_plugin"]\n'
 
 EDITOR_AGENT = """
@@ -60,17 +65,20 @@ def test_an_agent_of_the_docs_answers_in_both_ways_of_starting_it(code, tmp_path
     monkeypatch.setenv("HOME", str(tmp_path))
     file = tmp_path / "agent.py"
     file.write_text(code)
-    for client in (serve(file), serve(file, python=True)):
+    if LOGS_IN in code:
+        subprocess.run([sys.executable, file, "login"], input=b"token\n", check=True, capture_output=True)
+    for client, outcome in ((serve(file), ALLOWED), (serve(file, python=True), CANCELLED)):
+        (tmp_path / "notes.txt").write_text("b\na\n")
         with client:
             hello = client.initialize()["result"]
             for method in hello.get("authMethods", ()):
                 client.call("authenticate", {"methodId": method["id"]})
-            session = client.new_session()
+            session = client.new_session(str(tmp_path))
             request = client.prompt_request(session, "hello")
             client.send(request)
             while "id" not in (frame := client.read()) or "method" in frame:
                 if frame["method"] == "session/request_permission":
-                    client.send({"id": frame["id"], "result": {"outcome": {"outcome": "cancelled"}}})
+                    client.send({"id": frame["id"], "result": {"outcome": outcome}})
             assert frame["result"] == {"stopReason": "end_turn"}
 
 

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from coupler.agent.agent import Agent
     from coupler.agent.blocking import BlockingTurn
     from coupler.agent.command import Command
-    from coupler.agent.errors import AuthRequiredError, EditorError
-    from coupler.agent.file_errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+    from coupler.agent.errors import AuthRequiredError, EditorError, NotPermittedError
     from coupler.agent.login import Login
     from coupler.agent.mode import Mode
     from coupler.agent.option import Choice, Group, Select, Toggle
@@ -20,11 +19,18 @@ if TYPE_CHECKING:
     from coupler.agent.settings import SettingError
     from coupler.agent.terminal import Finished
     from coupler.agent.turn import Turn, TurnEndedError
-    from coupler.client.errors import AgentError
+    from coupler.asking import ask
+    from coupler.client.budget import Budget
+    from coupler.client.elicitation import FormRequest, UrlRequest
+    from coupler.client.errors import AgentError, EndTurn
     from coupler.client.policy import PermissionRequest, Policy
     from coupler.client.reply import Reply
-    from coupler.coupling import connect
+    from coupler.client.tools import ToolContext
+    from coupler.coupling import Pool, connect
+    from coupler.files.errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+    from coupler.mcp.errors import McpError
     from coupler.process.environment import Environment
+    from coupler.process.errors import SpawnError
     from coupler.wire.errors import RpcError
 
 __all__ = [
@@ -32,28 +38,38 @@ __all__ = [
     "AgentError",
     "AuthRequiredError",
     "BlockingTurn",
+    "Budget",
     "Choice",
     "Command",
     "EditorError",
+    "EndTurn",
     "Environment",
     "FileChangedError",
     "Finished",
+    "FormRequest",
     "Group",
     "Login",
+    "McpError",
     "Mode",
+    "NotPermittedError",
     "OutsideRootsError",
     "PermissionRequest",
     "Policy",
+    "Pool",
     "Reply",
     "RpcError",
     "Select",
     "Session",
     "SettingError",
+    "SpawnError",
     "Toggle",
+    "ToolContext",
     "Turn",
     "TurnEndedError",
     "UnsuitableFileError",
+    "UrlRequest",
     "__version__",
+    "ask",
     "connect",
     "serve",
     "serve_async",
@@ -64,27 +80,37 @@ _HOMES = {
     "AgentError": "coupler.client.errors",
     "AuthRequiredError": "coupler.agent.errors",
     "BlockingTurn": "coupler.agent.blocking",
+    "Budget": "coupler.client.budget",
     "Choice": "coupler.agent.option",
     "Command": "coupler.agent.command",
     "EditorError": "coupler.agent.errors",
+    "EndTurn": "coupler.client.errors",
     "Environment": "coupler.process.environment",
-    "FileChangedError": "coupler.agent.file_errors",
+    "FileChangedError": "coupler.files.errors",
     "Finished": "coupler.agent.terminal",
+    "FormRequest": "coupler.client.elicitation",
     "Group": "coupler.agent.option",
     "Login": "coupler.agent.login",
+    "McpError": "coupler.mcp.errors",
     "Mode": "coupler.agent.mode",
-    "OutsideRootsError": "coupler.agent.file_errors",
+    "NotPermittedError": "coupler.agent.errors",
+    "OutsideRootsError": "coupler.files.errors",
     "PermissionRequest": "coupler.client.policy",
     "Policy": "coupler.client.policy",
+    "Pool": "coupler.coupling",
     "Reply": "coupler.client.reply",
     "RpcError": "coupler.wire.errors",
     "Select": "coupler.agent.option",
     "Session": "coupler.agent.session",
     "SettingError": "coupler.agent.settings",
+    "SpawnError": "coupler.process.errors",
     "Toggle": "coupler.agent.option",
+    "ToolContext": "coupler.client.tools",
     "Turn": "coupler.agent.turn",
     "TurnEndedError": "coupler.agent.turn",
-    "UnsuitableFileError": "coupler.agent.file_errors",
+    "UnsuitableFileError": "coupler.files.errors",
+    "UrlRequest": "coupler.client.elicitation",
+    "ask": "coupler.asking",
     "connect": "coupler.coupling",
     "serve": "coupler.agent.serving",
     "serve_async": "coupler.agent.serving",

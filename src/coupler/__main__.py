@@ -1,6 +1,7 @@
 """The command `coupler`, and `python -m coupler`.
 
-`serve` is dispatched before any library for command lines is imported: an editor waits for its first answer.
+`serve` and `record` are dispatched before any library for command lines is imported: an editor waits for
+them. `exec` is dispatched without the other commands: a script waits for it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ def main() -> None:
         from coupler.cli.serve import main as serve
 
         serve(arguments[1:])
+    elif arguments[:1] == ["record"]:
+        from coupler.cli.record import main as record
+
+        record(arguments[1:])
+    elif arguments[:1] == ["exec"]:
+        from coupler.cli.exec import main as ask
+
+        ask(arguments[1:])
     else:
         from coupler.cli.command import command
 

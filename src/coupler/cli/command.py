@@ -5,9 +5,15 @@ from __future__ import annotations
 import click
 
 from coupler.__about__ import __version__
+from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
+from coupler.cli.agents import agents
+from coupler.cli.chat.command import chat
 from coupler.cli.check import check
+from coupler.cli.exec import exec_command
+from coupler.cli.login import login
 from coupler.cli.permissions import permissions
+from coupler.cli.replay import replay
 from coupler.cli.sessions import sessions
 from coupler.cli.trust import trust
 
@@ -29,7 +35,23 @@ def serve(arguments: tuple[str, ...]) -> None:
     serve_command.main([*arguments])
 
 
+@command.command(
+    short_help="Record what an editor and an agent say.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def record(arguments: tuple[str, ...]) -> None:
+    """Listed here for the help; `coupler record` itself is dispatched before click is imported."""
+    record_command.main([*arguments])
+
+
+command.add_command(chat)
+command.add_command(agents)
 command.add_command(check)
+command.add_command(exec_command)
+command.add_command(login)
 command.add_command(permissions)
+command.add_command(replay)
 command.add_command(sessions)
 command.add_command(trust)
