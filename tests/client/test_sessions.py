@@ -10,7 +10,8 @@ import pytest
 from client.stage import Scripted, run, until
 from coupler import AgentError
 from coupler.client.observation import Observation, SessionOpened
-from coupler.events import Text
+from coupler.client.record import Record
+from coupler.events import Text, ToolCall
 
 Script = Callable[[str], Scripted]
 
@@ -220,3 +221,19 @@ def test_text_of_an_earlier_message_is_no_part_of_the_next_reply(script: Script)
             assert (await session.prompt("two")).text == "answer 1"
 
     run(story())
+
+
+def test_the_record_of_a_message_that_goes_on_stays_one_entry() -> None:
+    record = Record("s1")
+    record.add_text(Text("a"), False)
+    record.add_text(Text("b"), False)
+    assert [entry.event for entry in record.entries()] == [Text("ab")]
+    record.add_text(Text("c"), False)
+    record.add(ToolCall(id="t"), False)
+    record.add_text(Text("d"), True)
+    record.add(ToolCall(id="t", status="completed"), True)
+    assert [(entry.event, entry.late) for entry in record.entries()] == [
+        (Text("abc"), False),
+        (ToolCall(id="t", status="completed"), True),
+        (Text("d"), True),
+    ]

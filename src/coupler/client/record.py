@@ -12,14 +12,22 @@ class Record:
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
         self._entries: list[tuple[Event, bool]] = []
-        self._pieces: list[str] = []
         self._calls: dict[str, int] = {}
+        self._open: tuple[type[Event], str | None, bool] | None = None
+        self._pieces: list[str] = []
+
+    def add_text(self, event: Text | Thought, late: bool) -> None:
+        """Take a piece of text in; `late` says that its turn was over."""
+        key = (event.__class__, event.message_id, late)
+        if key == self._open:
+            self._pieces.append(event.text)
+            return
+        self._close_text()
+        self._entries.append((event, late))
+        self._open, self._pieces = key, [event.text]
 
     def add(self, event: Event, late: bool) -> None:
-        """Take an event in; `late` says that its turn was over."""
-        if isinstance(event, Text | Thought):
-            self._add_text(event, late)
-            return
+        """Take anything else in."""
         self._close_text()
         if isinstance(event, ToolCall) and event.id in self._calls:
             place = self._calls[event.id]
@@ -31,22 +39,16 @@ class Record:
 
     def entries(self) -> tuple[Received, ...]:
         """All of it so far."""
-        self._close_text()
+        self._join_text()
         return tuple(Received(self._session_id, event, late) for event, late in self._entries)
 
-    def _add_text(self, event: Text | Thought, late: bool) -> None:
-        if self._pieces:
-            last, was_late = self._entries[-1]
-            if type(last) is type(event) and last.message_id == event.message_id and was_late == late:
-                self._pieces.append(event.text)
-                return
-            self._close_text()
-        self._entries.append((event, late))
-        self._pieces = [event.text]
-
     def _close_text(self) -> None:
+        self._join_text()
+        self._open, self._pieces = None, []
+
+    def _join_text(self) -> None:
         if len(self._pieces) > 1:
             last, late = self._entries[-1]
             assert isinstance(last, Text | Thought)
-            self._entries[-1] = (type(last)("".join(self._pieces), last.message_id), late)
-        self._pieces = []
+            self._pieces = ["".join(self._pieces)]
+            self._entries[-1] = (type(last)(self._pieces[0], last.message_id), late)

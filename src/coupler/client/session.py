@@ -11,6 +11,7 @@ from msgspec import UNSET
 from coupler.client.budget import Budget
 from coupler.client.errors import AgentError, Kind
 from coupler.client.finished import FinishedCalls
+from coupler.client.lateness import Lateness
 from coupler.client.observation import (
     Observers,
     OnEvent,
@@ -30,7 +31,6 @@ from coupler.client.telemetry import TurnSpan
 from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Goal, Terms, Until
 from coupler.events import (
     Commands,
-    Content,
     Event,
     Info,
     Mode,
@@ -66,9 +66,6 @@ if TYPE_CHECKING:
     from coupler.client.terminals import Terminal
     from coupler.client.tools import SessionTools
 
-_OF_A_TURN = (Text, Thought, Content, ToolCall, Plan)
-"""Events that belong to a turn; the others tell the session's state at any time."""
-
 
 class RemoteSession:
     """One conversation. Everything an agent reports is folded in here, prompt or no prompt."""
@@ -101,15 +98,12 @@ class RemoteSession:
         self._quirks = quirks
         self._observers = observers
         self._record = Record(id)
+        self._lateness = Lateness()
         self._prompt: Prompt | None = None
         self._span: TurnSpan | None = None
-        self._was_prompted = False
         self._is_closed = False
         self._has_ended = False
-        self._message_ids: set[str] = set()
-        self._past_message_ids: set[str] = set()
         self._finished = FinishedCalls()
-        self._heard: asyncio.Event = asyncio.Event()
         self._at_end: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     @property
@@ -249,9 +243,7 @@ class RemoteSession:
     def send_prompt(self, prompt: Prompt, blocks: tuple[ContentBlock, ...]) -> bytes:
         """Send a round of the prompt, and return the request's id."""
         self._connection.refuse_unaccepted(blocks)
-        self._was_prompted = True
-        self._past_message_ids |= self._message_ids
-        self._message_ids.clear()
+        self._lateness.turn_began()
         self._observers.notice(PromptSent(self.id, blocks))
         request = PromptRequest(self.id, blocks)
         self._span = self._connection.telemetry.turn(self.id, self.model, self._span)
@@ -277,6 +269,7 @@ class RemoteSession:
         """The session can take the next prompt."""
         if self._prompt is prompt:
             self._prompt = self._span = None
+            self._lateness.turn_ended()
             if self.tools is not None:
                 self.tools.expect(None)
 
@@ -303,13 +296,7 @@ class RemoteSession:
 
     async def silence(self) -> None:
         """Wait until nothing has come for as long as this agent's content may be late."""
-        while True:
-            self._heard.clear()
-            try:
-                async with asyncio.timeout(self.linger):
-                    await self._heard.wait()
-            except TimeoutError:
-                return
+        await self._lateness.silence(self.linger)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the connection."""
@@ -318,10 +305,13 @@ class RemoteSession:
     def update_received(self, update: SessionUpdate, size: int) -> None:
         """Fold an update into the state and hand it to the running prompt."""
         event = from_update(update, self.tool_calls)
-        late = self._is_late(event)
-        self._fold(event)
-        self._record.add(event, late)
-        self._heard.set()
+        if isinstance(event, Text | Thought):  # nearly all of a stream
+            late = self._lateness.is_late_text(event)
+            self._record.add_text(event, late)
+        else:
+            late = self._lateness.is_late(event)
+            self._fold(event)
+            self._record.add(event, late)
         if self._prompt is not None and not late:
             self._prompt.accept(event, size)
             if self._span is not None:
@@ -371,22 +361,8 @@ class RemoteSession:
     async def _set(self, method: str, params: Any, type: type[Any]) -> Any:
         return await self._connection.ask("session", method, params, type)
 
-    def _is_late(self, event: Event) -> bool:
-        """Whether the event belongs to a turn that is over."""
-        if not isinstance(event, _OF_A_TURN) or not self._was_prompted:
-            return False
-        if self._prompt is None:
-            return True
-        # A call that goes on in a later turn is told there; text of an earlier message is no part of it.
-        if isinstance(event, Text | Thought) and event.message_id is not None:
-            self._message_ids.add(event.message_id)
-            return event.message_id in self._past_message_ids
-        return False
-
     def _fold(self, event: Event) -> None:
         match event:
-            case Text() | Thought():
-                return
             case ToolCall():
                 self.tool_calls[event.id] = event
             case Plan():
