@@ -274,16 +274,16 @@ def remedy(policy: Policy, question: PermissionRequest) -> str | None:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ({"kind": "edit", "paths": ["src/a.py"]}, "`edit(src/**)` (coupler exec --allow 'edit(src/**)')"),
+        ({"kind": "edit", "paths": ["src/a.py"]}, "`edit(src/**)` (--allow 'edit(src/**)')"),
         (
             {"kind": "execute", "raw_input": {"command": "git commit -m x"}},
-            "`execute(git commit *)` (coupler exec --allow 'execute(git commit *)')",
+            "`execute(git commit *)` (--allow 'execute(git commit *)')",
         ),
         ({"kind": "fetch", "raw_input": {"url": "https://a.example/x"}}, "`fetch(https://a.example/*)`"),
-        ({"kind": "other", "name": "lookup"}, "`tool:lookup` (coupler exec --allow tool:lookup)"),
-        ({"kind": "other"}, "everything with the policy allow-all (coupler exec --permissions allow-all)"),
+        ({"kind": "other", "name": "lookup"}, "`tool:lookup` (--allow tool:lookup)"),
+        ({"kind": "other"}, "everything with the policy allow-all (--permissions allow-all)"),
         ({"kind": "read", "paths": ["/etc/passwd"]}, "policy allow-all"),
-        ({"kind": "read", "paths": ["a"]}, "policy allow-reads (coupler exec --permissions allow-reads)"),
+        ({"kind": "read", "paths": ["a"]}, "policy allow-reads (--permissions allow-reads)"),
     ],
 )
 def test_a_rejection_tells_what_would_allow_the_call(
@@ -304,7 +304,7 @@ def test_a_rejection_tells_what_would_allow_the_call(
 )
 def test_the_rules_that_a_remedy_names_do_allow_the_call(project: Path, call: dict[str, Any]) -> None:
     question = request(project, **call)
-    named = (remedy(Policy.deny_all(), question) or "").partition("(coupler")[0].split("`")[1::2]
+    named = (remedy(Policy.deny_all(), question) or "").partition("(--")[0].split("`")[1::2]
     assert named
     assert chosen(Policy.patterns(allow=named), question) == "yes"
 

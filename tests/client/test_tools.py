@@ -77,6 +77,9 @@ class TestCalls:
         async def unlucky() -> None:
             raise ValueError("no luck today")
 
+        async def gives_up() -> None:
+            pytest.fail("a test fails with what is no Exception")
+
         def leaves() -> None:
             raise SystemExit(3)
 
@@ -93,6 +96,7 @@ class TestCalls:
             (["nothing", {}], "there is no tool `nothing`; there is: `add`"),
             (["structured_output", {}], "no answer of a given form is asked for now"),
             (["unlucky", {}], "`unlucky` failed: no luck today"),
+            (["gives_up", {}], "`gives_up` failed: a test fails with what is no Exception"),
             (["leaves", {}], "SystemExit: 3"),
             (["iterates", {}], "StopIteration"),
             (["odd", {}], "cannot be written as JSON"),
@@ -101,7 +105,7 @@ class TestCalls:
             called(
                 script(calls(way)),
                 *(call for call, _ in wanted),
-                tools=[add, unlucky, leaves, iterates, odd],
+                tools=[add, unlucky, gives_up, leaves, iterates, odd],
             )
         )
 
@@ -242,7 +246,7 @@ class TestDeclaring:
             ([lambda: 1], "'<lambda>' is no name for a tool"),
             ([3], "a tool is a function with a name, not int"),
             ([add, add], "there are two tools of the name `add`"),
-            ([structured_output], "there are two tools of the name `structured_output`"),
+            ([structured_output], "`structured_output` is the tool that takes typed answers"),
             ([starred], "models give arguments by name"),
             ([print], "models give arguments by name"),
         ]

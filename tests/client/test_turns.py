@@ -73,7 +73,7 @@ WAYS = [awaited, iterated, left_by_break, left_by_block, cancelled_task]
 turns = st.lists(st.tuples(st.sampled_from(WAYS), st.integers(0, 12)), max_size=12)
 
 
-@settings(unhurried, max_examples=40)
+@settings(unhurried, max_examples=20)
 @given(st.lists(turns, min_size=1, max_size=3))
 def test_turns_of_several_sessions_end_in_every_way_without_a_trace(plans: list[list]) -> None:  # type: ignore[type-arg]
     async def talk(session: RemoteSession, plan: list) -> None:  # type: ignore[type-arg]

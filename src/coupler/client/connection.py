@@ -51,6 +51,12 @@ LAST_WORDS_PATIENCE = 1.0
 STDOUT_PATIENCE = 0.5
 """Seconds in which the output of a dead process must end; somebody else may hold it open."""
 
+ROOM = 16 * 1024 * 1024
+"""Unsent bytes over which answers that may be long wait until the agent has read the others."""
+
+MOST_UNREAD = 256 * 1024 * 1024
+"""Unsent bytes over which an agent that asks for still more is ended: it does not read."""
+
 NOT_THE_AGENTS = frozenset({"busy", "closed", "budget"})
 """Kinds of errors that the agent's process has nothing to say about."""
 
@@ -85,6 +91,7 @@ class Connection:
         self._ended = asyncio.Event()
         self._is_closed = False
         self._killing: asyncio.Task[None] | None = None
+        self._ended_because = ""
 
     @property
     def is_over(self) -> bool:
@@ -138,7 +145,8 @@ class Connection:
 
     def kill_soon(self) -> None:
         """End an agent that does not listen any more, without waiting for its end."""
-        self._killing = asyncio.get_running_loop().create_task(self._link.close(grace=0.0))
+        if self._killing is None:
+            self._killing = asyncio.get_running_loop().create_task(self._link.close(grace=0.0))
 
     async def open_session(
         self, method: str, params: Any, type: type[T], adopt: Callable[[T, Raw], Outcome]
@@ -196,7 +204,14 @@ class Connection:
         for notification, size in self._provisional.take(session.id):
             session.update_received(notification.update, size)
 
+    async def room(self) -> None:
+        """Wait until the agent has read so much that a long answer can be added."""
+        while self.peer.outbox.unsent > ROOM:
+            await self.peer.drain()
+
     def request_received(self, request: Request) -> None:
+        if self.peer.outbox.unsent > MOST_UNREAD:
+            self._end_unread()
         service = self._services.get(request.method)
         if service is None or isinstance(service, Listener):
             message = f"this client has no method {request.method!r}"
@@ -249,7 +264,7 @@ class Connection:
         if error is self.peer.closed_because:
             if self._is_closed:
                 return AgentError("closed", f"the connection was closed before the agent answered {what}")
-            return AgentError("died", f"the agent ended before it answered {what}")
+            return AgentError("died", f"the agent ended before it answered {what}{self._ended_because}")
         message = f"the agent refused {what}: {error.message} ({error.code}){_details(error.data)}"
         return AgentError(kind, message, code=error.code, data=error.data)
 
@@ -308,6 +323,12 @@ class Connection:
             message = f"sessionId: this client has no session {named!r}"
             raise RpcError.because(INVALID_PARAMS, message, path="sessionId")
         return session
+
+    def _end_unread(self) -> None:
+        if self._killing is None:
+            self._ended_because = f": it was ended, for it left {MOST_UNREAD} bytes unread and asked for more"
+            self.kill_soon()
+            self.peer.input_ended(RpcError.because(CONNECTION_CLOSED, "the agent does not read"))
 
     async def _watch_for_death(self) -> None:
         await self._link.wait()

@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 from coupler.client.reasons import FILE_FAILED, OUTSIDE_ROOTS, RESOURCE_NOT_FOUND, UNSUITABLE_FILE
 from coupler.client.service import Service, Work
-from coupler.client.thread import in_thread
 from coupler.files import disk
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError, UnsuitableFileError
@@ -27,6 +26,7 @@ from coupler.schema.v1 import (
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
+from coupler.thread import in_thread
 from coupler.wire.errors import CANCELLED, INVALID_PARAMS, Reason, RpcError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class Files:
             raise RpcError.because(INVALID_PARAMS, message, path="path")
         turn = self._turns.setdefault(session, asyncio.Lock())
         async with turn:
+            await session.room()
             try:
                 return await in_thread(work)
             except (OSError, ValueError) as error:

@@ -45,7 +45,7 @@ class Lane:
         self._items: deque[_Item] = deque()
         self._unread = 0
         self._ended = False
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._arrival: asyncio.Future[None] | None = None
 
     def put(self, event: Event, size: int) -> bool:
@@ -62,7 +62,7 @@ class Lane:
         self._wake()
         return True
 
-    def end(self, failure: Exception | None = None) -> None:
+    def end(self, failure: BaseException | None = None) -> None:
         """Nothing more will come; a failure is raised after everything before it was read."""
         if not self._ended:
             self._ended = True

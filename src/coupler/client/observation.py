@@ -61,7 +61,7 @@ class TurnFinished(Struct, frozen=True):
 
     session_id: str
     reply: Reply | None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class AgentEnded(Struct, frozen=True):
@@ -104,5 +104,8 @@ class Observers:
         for observer in (*self._watching,):
             try:
                 observer(observation)
-            except Exception:
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException:
+                # Whatever it is, such as the failure of a test: the messages behind this one are read.
                 log.exception("an observer failed")

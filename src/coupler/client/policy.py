@@ -8,7 +8,6 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from coupler.client.thread import in_thread
 from coupler.events import ToolCall
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
@@ -16,6 +15,7 @@ from coupler.schema.v1 import (
     RequestPermissionOutcome,
     SelectedPermissionOutcome,
 )
+from coupler.thread import in_thread
 
 
 class PermissionRequest(Struct, frozen=True):

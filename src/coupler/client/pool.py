@@ -52,7 +52,7 @@ class SessionPool:
         self._agents: dict[Key, _Pooled] = {}
         self._starting: dict[Key, asyncio.Lock] = {}
         self._reserved = 0
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
         self._reaper: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -68,8 +68,11 @@ class SessionPool:
             self._reaper.cancel()
             await asyncio.wait([self._reaper])
         agents, self._agents = [*self._agents.values()], {}
-        await asyncio.gather(*(pooled.agent.close() for pooled in agents))
-        await self._tell()
+        self._tell()
+        endings = (pooled.agent.close() for pooled in agents)
+        failures = [each for each in await asyncio.gather(*endings, return_exceptions=True) if each]
+        if failures:
+            raise failures[0]
 
     @contextlib.asynccontextmanager
     async def session(
@@ -118,7 +121,7 @@ class SessionPool:
             await started.__aenter__()
         finally:
             self._reserved -= 1
-            await self._tell()
+            self._tell()
         if self._is_closed:
             await started.close()
             raise AgentError("closed", "the pool was closed")
@@ -127,16 +130,15 @@ class SessionPool:
 
     async def _make_room(self) -> None:
         """Wait until another agent may run, and reserve its place; those that nobody uses make room."""
-        async with self._changed:
-            while len(self._agents) + self._reserved >= self._most and not self._is_closed:
-                unused = [key for key, pooled in self._agents.items() if not pooled.leases]
-                if unused:
-                    await self._end(min(unused, key=lambda key: self._agents[key].since))
-                else:
-                    await self._changed.wait()
-            if self._is_closed or self._reaper is None:
-                raise AgentError("closed", "the pool is not open: use `async with Pool() as pool`")
-            self._reserved += 1
+        while len(self._agents) + self._reserved >= self._most and not self._is_closed:
+            unused = [key for key, pooled in self._agents.items() if not pooled.leases]
+            if unused:
+                await self._end(min(unused, key=lambda key: self._agents[key].since))
+            else:
+                await self._changed.wait()
+        if self._is_closed or self._reaper is None:
+            raise AgentError("closed", "the pool is not open: use `async with Pool() as pool`")
+        self._reserved += 1
 
     async def _give_back(self, pooled: _Pooled, key: Key, session: RemoteSession | None) -> None:
         try:
@@ -146,22 +148,31 @@ class SessionPool:
         finally:
             pooled.leases -= 1
             pooled.since = time.monotonic()
-            await self._tell()
+            self._tell()
 
-    async def _tell(self) -> None:
-        """Something has changed that others may wait for."""
-        async with self._changed:
-            self._changed.notify_all()
+    def _tell(self) -> None:
+        """Something has changed that others may wait for. No cancel can come in between."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _end(self, key: Key) -> None:
-        await self._agents.pop(key).agent.close()
+        """End an agent, whose place is free when it has ended."""
+        pooled = self._agents.pop(key)
+        self._reserved += 1
+        try:
+            await pooled.agent.close()
+        finally:
+            self._reserved -= 1
+            self._tell()
 
     async def _reap(self) -> None:
         """End what nobody has used for too long. It sleeps until the next one could be due."""
         while True:
             now = time.monotonic()
             for key, pooled in [*self._agents.items()]:
-                if not pooled.leases and now - pooled.since >= self._idle and key in self._agents:
+                if self._agents.get(key) is not pooled:  # while we waited, another one took its place
+                    continue
+                if not pooled.leases and now - pooled.since >= self._idle:
                     await self._end(key)
                     continue
                 for session in pooled.expired(now - self._idle):
@@ -169,10 +180,9 @@ class SessionPool:
                         await session.close()
             last_used = [pooled.oldest() for pooled in self._agents.values()]
             due = min((since + self._idle for since in last_used), default=None)
-            async with self._changed:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.01)):
-                        await self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(due - time.monotonic(), 0.01)):
+                    await self._changed.wait()
 
 
 class _Pooled:

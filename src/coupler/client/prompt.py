@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CANCEL_PATIENCE = 10.0
 """Seconds that an agent has to answer a prompt that was cancelled."""
 
-Outcome: TypeAlias = Reply | Exception
+Outcome: TypeAlias = Reply | BaseException
 
 
 class Prompt:
@@ -140,7 +140,8 @@ class Prompt:
             return
         self._stop = Stop(response.stop_reason, None if response.usage is UNSET else response.usage)
         if self._session.linger and not self.is_cancelled:
-            self._judging = self._session.start(self._linger())
+            self._judging = self._session.start(self._session.silence())
+            self._judging.add_done_callback(self._lingered)
         else:
             self._end_turn(self._progress.finished(self._stop))
 
@@ -195,7 +196,7 @@ class Prompt:
         if self._answered is None or self._answered.done() or self._patience is not None:
             return
         self._patience = self._answered.get_loop().call_later(patience, self._give_up, patience)
-        if self._judging is not None and not self._judging.done():
+        if self._judging is not None:
             self._judging.cancel()
         else:
             self._session.send_cancel()
@@ -205,13 +206,10 @@ class Prompt:
         self._session.give_up(self._request, kill=self._failure is not None)
         self._end_turn(AgentError("prompt", f"the agent did not end the turn within {patience:g} s"))
 
-    async def _linger(self) -> None:
-        """Wait until an agent that sends content late has been silent for a while."""
-        try:
-            await self._session.silence()
-        finally:
-            self._judging = None
-            self._end_turn(self._progress.finished(self._stop))
+    def _lingered(self, silence: asyncio.Task[None]) -> None:
+        """An agent that sends content late has been silent for a while, or nobody waits for that any more."""
+        self._judging = None
+        self._end_turn(self._progress.finished(self._stop))
 
     def _end_turn(self, outcome: Outcome) -> None:
         if self._answered is None or self._outcome is not None:
@@ -225,25 +223,30 @@ class Prompt:
                 outcome = joined_rounds(self._earlier, outcome)
         self._session.turn_ended(outcome)
         if isinstance(outcome, Reply) and self._terms.goals and not self.is_cancelled:
-            self._judging = self._session.start(self._judge(outcome))
+            reply = outcome
+            self._judging = self._session.start(self._judge(reply))
+            self._judging.add_done_callback(lambda judging: self._judged(judging, reply))
         else:
             self._end(outcome)
 
     async def _judge(self, reply: Reply) -> None:
         """Look at what the agent made, and send it back to work or be content."""
-        try:
-            verdict = await self._terms.judge(reply)
-            if isinstance(verdict, Reply):
-                self._end(verdict)
-                return
+        verdict = await self._terms.judge(reply)
+        if isinstance(verdict, Reply):
+            self._end(verdict)
+        elif self.is_cancelled:  # a check may have gone on all the same
+            raise asyncio.CancelledError
+        else:
             self._earlier, self._judging = reply, None
             self._send_round((TextContent(verdict),))
-        except asyncio.CancelledError:
+
+    def _judged(self, judging: asyncio.Task[None], reply: Reply) -> None:
+        """Told of every end, also of one before the first step, and of whatever a check may raise."""
+        if judging.cancelled():
             self._end(msgspec.structs.replace(reply, stop_reason="cancelled"))
-        except AgentError as error:
-            error.reply = error.reply or reply
-            self._end(error)
-        except Exception as error:
+        elif (error := judging.exception()) is not None:
+            if isinstance(error, AgentError):
+                error.reply = error.reply or reply
             self._end(error)
 
     def _end(self, outcome: Outcome) -> None:
@@ -274,7 +277,7 @@ class Prompt:
             outcome.reply = reply
         return outcome
 
-    def _partial(self, error: Exception) -> Reply | None:
+    def _partial(self, error: BaseException) -> Reply | None:
         """What had come, if anything did."""
         if isinstance(error, AgentError) and error.reply is not None:
             return error.reply

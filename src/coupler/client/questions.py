@@ -48,10 +48,12 @@ class Questions:
             raise
         except RpcError as error:
             self._answer(request, error)
-        except Exception as error:
-            # Whoever cannot decide has not allowed anything.
+        except BaseException as error:
+            # Whoever cannot decide has not allowed anything, whatever was raised, and the agent is told.
             message = f"{who} failed: {type(error).__name__}: {error}"
             self._answer(request, RpcError.because(INTERNAL_ERROR, message))
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
             context = {"message": f"{who} failed", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
         else:

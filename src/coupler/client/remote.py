@@ -75,6 +75,7 @@ class RemoteAgent:
         self._quirks: Quirks = quirks or Usual()
         self._observers = Observers(*filter(None, [on_event]))
         self._connection: Connection | None = None
+        self._beginning: Connection | None = None
         self._is_closed = False
         self._restarting = asyncio.Lock()
 
@@ -106,8 +107,10 @@ class RemoteAgent:
     async def close(self) -> None:
         """End the agent and everything that it started."""
         self._is_closed = True
-        if self._connection is not None:
-            await self._end(self._connection)
+        # One that is being started again is not known to anybody else.
+        for connection in (self._beginning, self._connection):
+            if connection is not None:
+                await self._end(connection)
 
     def kill(self) -> None:
         """End the agent's process at once, without asking it: whoever waits for it is told that it died."""
@@ -188,7 +191,11 @@ class RemoteAgent:
             opening.check(connection)
             request = await opening.equip(connection, request)
             session = await self._requested(connection, request, type, opening, id)
-            await opening.furnish(session)
+            try:
+                await opening.furnish(session)
+            except BaseException:
+                session.abandon()
+                raise
         except BaseException:
             await opening.clear()
             raise
@@ -254,6 +261,8 @@ class RemoteAgent:
         return self._connection
 
     async def _start(self) -> None:
+        if self._is_closed:
+            raise AgentError("closed", "the agent was closed: connect again for another one")
         connection = Connection(
             self._link(),
             self._offer.services(),
@@ -261,7 +270,11 @@ class RemoteAgent:
             frame_limit=self._frame_limit,
             on_death=lambda: self._observers.notice(AgentEnded("the agent ended by itself")),
         )
-        response = await connection.start(self._offer.capabilities())
+        self._beginning = connection
+        try:
+            response = await connection.start(self._offer.capabilities())
+        finally:
+            self._beginning = None
         self._connection = connection
         self.capabilities = response.agent_capabilities
         self.info = response.agent_info or None

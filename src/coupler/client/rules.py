@@ -66,15 +66,15 @@ def is_reading(request: PermissionRequest) -> bool:
 def remedy(request: PermissionRequest) -> str:
     """What would allow the call, in words for people who use Python or the command line."""
     if is_reading(request):
-        return "allow it with the policy allow-reads (coupler exec --permissions allow-reads)"
+        return "allow it with the policy allow-reads (--permissions allow-reads)"
     everything = "everything with the policy allow-all (--permissions allow-all)"
     texts = _rules_for(request)
     if not texts:
-        return f"allow {everything.replace('(', '(coupler exec ')}"
+        return f"allow {everything}"
     named = " and ".join(f"`{text}`" for text in texts)
     flags = " ".join(f"--allow {shlex.quote(text)}" for text in texts)
     word = "rule" if len(texts) == 1 else "rules"
-    return f"allow it with the {word} {named} (coupler exec {flags}), or {everything}"
+    return f"allow it with the {word} {named} ({flags}), or {everything}"
 
 
 def _rules_for(request: PermissionRequest) -> list[str]:

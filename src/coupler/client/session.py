@@ -227,6 +227,13 @@ class RemoteSession:
 
     # What follows is for the parts of this layer that make up a session.
 
+    def abandon(self) -> None:
+        """Nobody will have this session; the agent is told, and not waited for."""
+        self._is_closed = True
+        self._connection.sessions.pop(self.id, None)
+        if self._connection.offers("sessionCapabilities.close"):
+            self._connection.peer.ask("session/close", CloseSessionRequest(self.id), lambda answer: None)
+
     async def cancelled_turn_ended(self) -> None:
         """Wait for the end of a turn that was cancelled or left; one that goes on is not waited for."""
         while self._prompt is not None and self._prompt.is_cancelled:
@@ -297,6 +304,10 @@ class RemoteSession:
     async def silence(self) -> None:
         """Wait until nothing has come for as long as this agent's content may be late."""
         await self._lateness.silence(self.linger)
+
+    async def room(self) -> None:
+        """Wait until there is room for a long answer to what the agent asks."""
+        await self._connection.room()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that ends with the connection."""

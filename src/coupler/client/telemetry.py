@@ -154,7 +154,7 @@ class TurnSpan:
         if not isinstance(reason, EndTurn):
             note_failure(self._span, reason)
 
-    def end(self, outcome: Reply | Exception) -> None:
+    def end(self, outcome: Reply | BaseException) -> None:
         """The turn is over."""
         if self._is_over:
             return

@@ -23,7 +23,6 @@ from coupler.client.reasons import (
     TOO_MANY_TERMINALS,
 )
 from coupler.client.service import Service, Work
-from coupler.client.thread import in_thread
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError
 from coupler.process.errors import SpawnError
@@ -43,6 +42,7 @@ from coupler.schema.v1 import (
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
 )
+from coupler.thread import in_thread
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ class Terminals:
         return CreateTerminalResponse(name)
 
     async def _output(self, request: TerminalOutputRequest, session: RemoteSession) -> TerminalOutputResponse:
-        return self._find(request.terminal_id, session).output()
+        terminal = self._find(request.terminal_id, session)
+        await session.room()
+        return terminal.output()
 
     async def _wait_for_exit(
         self, request: WaitForTerminalExitRequest, session: RemoteSession

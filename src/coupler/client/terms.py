@@ -87,6 +87,3 @@ class Terms(Struct, frozen=True):
         """Until the prompt must have ended, counted from now."""
         limits = [self.timeout, None if self.budget is None else self.budget.seconds_left()]
         return min((limit for limit in limits if limit is not None), default=None)
-
-
-USUAL = Terms()

@@ -7,21 +7,18 @@ A call is checked, run and answered here. Whatever goes wrong is told to the mod
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import inspect
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from msgspec import Struct
 
 from coupler.client.errors import EndTurn
-from coupler.client.thread import in_thread
 from coupler.events import ToolCall
 from coupler.mcp.errors import shown
-from coupler.mcp.function import DONE, Function, function_of, result_of, text_result
+from coupler.mcp.function import DONE, Function, functions_of, result_of, text_result
 from coupler.mcp.shape import ShapeError
 from coupler.mcp.tool import Tool, ToolResult
 from coupler.schema.v1 import Content
@@ -75,9 +72,9 @@ class SessionTools:
 
     def __init__(self, functions: Sequence[Any], output_schema: dict[str, Any] | None = None) -> None:
         """With `output_schema` the tool for typed answers is offered always, and so described at first."""
-        self._functions: dict[str, Function] = {}
-        for each in functions:
-            self._add(function_of(each, ToolContext))
+        self._functions = functions_of(functions, ToolContext)
+        if STRUCTURED_OUTPUT in self._functions:
+            raise TypeError(f"`{STRUCTURED_OUTPUT}` is the tool that takes typed answers: rename yours")
         self._usual_output = output_schema
         self._output: OutputTool | None = None
         self._shown_output: dict[str, Any] | None = None
@@ -150,11 +147,6 @@ class SessionTools:
             if left:
                 log.warning("calls of tools that did not end when they were cancelled: %d", len(left))
 
-    def _add(self, function: Function) -> None:
-        if function.name == STRUCTURED_OUTPUT or function.name in self._functions:
-            raise TypeError(f"there are two tools of the name `{function.name}`: rename one")
-        self._functions[function.name] = function
-
     async def _run(self, call: _Call) -> ToolResult:
         if call.session.is_cancelled:
             return _failed("the turn was cancelled")
@@ -210,45 +202,16 @@ class _Call:
 
 async def _answered(function: Function, arguments: dict[str, Any], call: _Call) -> ToolResult:
     try:
-        return result_of(await _returned(function, arguments))
+        return result_of(await function.call(arguments))
     except EndTurn as end:
         # In the next moment, so that the model's result is on its way before the turn's end.
         asyncio.get_running_loop().call_soon(call.session.end_turn, end)
         return text_result(DONE)
-    except (Exception, SystemExit) as error:
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         log.debug("the tool `%s` failed", function.name, exc_info=error)
         return _failed(f"`{function.name}` failed: {str(error) or type(error).__name__}")
-
-
-async def _returned(function: Function, arguments: dict[str, Any]) -> Any:
-    if function.is_async:
-        return await function.callable(**arguments)
-    outcome = await in_thread(_settled(function.callable, arguments))
-    if isinstance(outcome, _Raised):
-        raise outcome.error
-    return await outcome if inspect.isawaitable(outcome) else outcome
-
-
-class _Raised(Struct):
-    """Carried as a value, because there are exceptions that no future takes."""
-
-    error: Exception
-
-
-def _settled(callable: Callable[..., Any], arguments: dict[str, Any]) -> Callable[[], Any]:
-    surroundings = contextvars.copy_context()
-
-    def run() -> Any:
-        try:
-            return surroundings.run(callable, **arguments)
-        except StopIteration as error:
-            return _Raised(RuntimeError(f"StopIteration: {error}"))
-        except Exception as error:
-            return _Raised(error)
-        except BaseException as error:
-            return _Raised(RuntimeError(f"{type(error).__name__}: {error}"))
-
-    return run
 
 
 def _failed(message: str) -> ToolResult:

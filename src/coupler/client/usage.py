@@ -97,7 +97,8 @@ def _cost(before: Usage | None, after: Usage | None) -> tuple[float | None, str 
     if before is not None and before.cost is not None and before.cost.currency == after.cost.currency:
         # An agent that begins to count anew, as after a compaction, has spent at least what it says now.
         spent = spent - before.cost.amount if spent >= before.cost.amount else spent
-    return spent, after.cost.currency
+    # Nobody earns by working: an agent that says so does not fill up a budget.
+    return max(spent, 0.0), after.cost.currency
 
 
 def _number(value: int | UnsetType | None) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from coupler.client.files import Files
 from coupler.client.reasons import OUTSIDE_ROOTS
-from coupler.client.thread import in_thread
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError
 from coupler.permission.action import Action
@@ -17,6 +16,7 @@ from coupler.schema.v1 import (
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
+from coupler.thread import in_thread
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:

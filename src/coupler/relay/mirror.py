@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, json
 
 from coupler.agent.asides import COMPACTION, NOTICES, spoken_compaction, spoken_notice
 from coupler.agent.text import LONGEST_PIECE, pieces
@@ -300,4 +300,4 @@ def _continuation(
 
 
 def _size(event: Event) -> int:
-    return len(event.text) if isinstance(event, Text | Thought) else 1024
+    return len(event.text) if isinstance(event, Text | Thought) else len(json.encode(event))

@@ -11,7 +11,6 @@ from msgspec import UNSET
 
 from coupler.client.reasons import OUTSIDE_ROOTS
 from coupler.client.terminals import Terminals
-from coupler.client.thread import in_thread
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError
 from coupler.permission.action import Action
@@ -27,6 +26,7 @@ from coupler.schema.v1 import (
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
 )
+from coupler.thread import in_thread
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
