@@ -14,8 +14,9 @@ from client.stage import run
 from coupler import AgentError, Policy, connect
 from coupler.client.reply import Reply
 from coupler.events import Text
+from coupler.mcp.tool import ToolResult
 from coupler.providers import OpenAI
-from coupler.schema.v1 import ImageContent, McpServerStdio
+from coupler.schema.v1 import ImageContent, McpServerStdio, TextContent
 from labs import scripted_model
 from providers.model_server import ModelServer, Prepared, calls, recording, text
 from raw_client import serve
@@ -94,7 +95,6 @@ def test_a_recorded_stream_with_a_tool_is_played_to_its_end(name: str) -> None:
                 "name": "price",
                 "description": "The price of something.\n\nIn cents.",
                 "parameters": {
-                    "title": "price",
                     "type": "object",
                     "properties": {"name": {"type": "string"}, "count": {"type": "integer", "default": 1}},
                     "required": ["name"],
@@ -137,10 +137,33 @@ def test_whatever_goes_wrong_in_a_tool_is_told_to_the_model() -> None:
     told = [message["content"] for message in server.requests[1]["messages"][-5:]]
     assert told[0] == "Error: LookupError: gold is not for sale"
     assert "Expected `int`" in told[1] or "Expected `str`" in told[1]
-    assert told[2].startswith("Error: ")
+    assert "Expected `object`" in told[2]
     assert told[3] == "Error: LookupError: there is no tool 'steal'"
     assert json.loads(told[4]) == {"city": "Rome", "sunny": True}
     assert [call.status for call in reply.tool_calls] == ["failed", "failed", "failed", "failed", "completed"]
+
+
+def test_what_a_tool_returns_is_told_as_it_is_to_other_agents() -> None:
+    def buy(amount: int = 1, wishes: list[str] = ["fresh"]) -> None:  # noqa: B006 - as users write it
+        """Buy.
+
+        Args:
+            amount: how many
+        """
+
+    def fail() -> ToolResult:
+        return ToolResult((TextContent("sold out"),), is_error=True)
+
+    wanted = calls(("c1", "buy", "{}"), ("c2", "fail", "{}"))
+    with ModelServer(wanted, text("So be it.")) as server:
+        (reply,) = ask(server, "Buy", tools=[buy, fail], allowed_tools=["buy", "fail"])
+
+    offered = server.requests[0]["tools"][0]["function"]
+    assert offered["description"] == "Buy."
+    assert offered["parameters"]["properties"]["amount"]["description"] == "how many"
+    told = [message["content"] for message in server.requests[1]["messages"][-2:]]
+    assert told == ["done", "Error: sold out"]
+    assert [call.status for call in reply.tool_calls] == ["completed", "failed"]
 
 
 def test_a_tool_that_is_not_allowed_is_asked_about() -> None:
@@ -160,7 +183,9 @@ def test_tools_of_mcp_servers_are_offered_and_used(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(MCP_SERVER)
     server_of_tools = McpServerStdio("ex-changes", sys.executable, [str(program)], [])
-    wanted = calls(("c1", "ex-changes__rate", '{"currency": "EUR"}'))
+    wanted = calls(
+        ("c1", "ex-changes__rate", '{"currency": "EUR"}'), ("c2", "ex-changes__rate", '{"currency": "E')
+    )
 
     async def story(url: str) -> Reply:
         async with connect(OpenAI(model="m", base_url=url)) as remote:
@@ -171,7 +196,8 @@ def test_tools_of_mcp_servers_are_offered_and_used(tmp_path: Path) -> None:
         reply = run(story(server.url))
 
     assert [tool["function"]["name"] for tool in server.requests[0]["tools"]] == ["ex-changes__rate"]
-    assert server.requests[1]["messages"][-1]["content"] == "EUR: 1.1"
+    told = [message["content"] for message in server.requests[1]["messages"][-2:]]
+    assert told == ["EUR: 1.1", "Error: TypeError: a tool's arguments are a mapping, not str"]
     assert [(call.name, call.status) for call in reply.tool_calls] == [("rate", "completed")]
 
 
@@ -359,11 +385,12 @@ def test_a_model_server_that_others_wrote_tests_for_is_answered_too() -> None:
     ("options", "message"),
     [
         ({"options": {"temprature": 1}}, "no option 'temprature'"),
-        ({"tools": [price, price]}, "two tools are called 'price'"),
+        ({"tools": [price, price]}, "two tools of the name `price`"),
+        ({"tools": [lambda: 1]}, "no name for a tool"),
     ],
 )
 def test_what_a_request_cannot_hold_is_refused_at_once(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         OpenAI(**options)
 
 

@@ -160,6 +160,22 @@ def test_garbage_among_the_lines_costs_nothing(stub: MakeStub, project: Path) ->
     assert run(story()) == "Done."
 
 
+@pytest.mark.parametrize("id", ["--dangerously-skip-permissions", "a\0b", "x" * 1000])
+def test_a_session_of_its_own_that_is_no_id_is_not_gone_on_with(
+    stub: MakeStub, project: Path, id: str
+) -> None:
+    claude = stub("claude").says([{"line": {**RESULT["line"], "session_id": id}}])
+
+    async def story() -> None:
+        async with connect(Claude(), cwd=project) as remote:
+            session = await remote.new()
+            for _ in range(2):
+                assert (await session.prompt("go")).text == "Done."
+
+    run(story())
+    assert all(id not in word for ran in claude.runs for word in ran["argv"])
+
+
 def test_a_program_that_has_said_its_last_word_and_stays_is_ended(
     stub: MakeStub, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

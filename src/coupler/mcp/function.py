@@ -1,12 +1,13 @@
-"""A Python function as a tool: its signature as a schema, its docstring as a description."""
+"""A Python function as a tool: its signature as a schema, its docstring as a description, and its calls."""
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from coupler.schema.v1 import (
     ResourceLink,
     TextContent,
 )
+from coupler.thread import in_thread
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """What every provider of models takes for a tool's name."""
@@ -43,18 +45,33 @@ class Function(NamedTuple):
     context: tuple[str, ...]
     shape: Shape
 
-    def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, given: Any) -> dict[str, Any]:
         """What a model gave, with the types of the signature; raises ShapeError."""
-        read = self.shape.read(dict(given))
+        read = self.shape.read(given)
         return {name: getattr(read, name) for name in given}
 
-    @property
-    def is_async(self) -> bool:
-        """Whether calling it gives a coroutine."""
-        return inspect.iscoroutinefunction(_plain(self.callable))
+    async def call(self, arguments: Mapping[str, Any]) -> Any:
+        """What it returns or raises. A plain function runs in a thread, which a cancel leaves behind."""
+        if inspect.iscoroutinefunction(_plain(self.callable)):
+            return await self.callable(**arguments)
+        outcome = await in_thread(_settled(self.callable, arguments))
+        if isinstance(outcome, _Raised):
+            raise outcome.error
+        return await outcome if inspect.isawaitable(outcome) else outcome
 
 
-def function_of(callable: Any, context: type) -> Function:
+def functions_of(callables: Sequence[Any], context: type | None = None) -> dict[str, Function]:
+    """Functions by their names; raises TypeError for two of one name, and as `function_of` does."""
+    found: dict[str, Function] = {}
+    for each in callables:
+        function = function_of(each, context)
+        if function.name in found:
+            raise TypeError(f"there are two tools of the name `{function.name}`: rename one")
+        found[function.name] = function
+    return found
+
+
+def function_of(callable: Any, context: type | None = None) -> Function:
     """Look at a function; raises TypeError for one that no model could call."""
     plain = _plain(callable)
     name = getattr(plain, "__name__", None)
@@ -67,7 +84,11 @@ def function_of(callable: Any, context: type) -> Function:
         parameters = inspect.signature(callable).parameters.values()
     except (NameError, TypeError, ValueError) as error:
         raise TypeError(f"the signature of the tool `{name}` cannot be read: {error}") from None
-    given = tuple(parameter.name for parameter in parameters if hints.get(parameter.name) is context)
+    given = tuple(
+        parameter.name
+        for parameter in parameters
+        if context is not None and hints.get(parameter.name) is context
+    )
     fields = [_field(name, parameter, hints) for parameter in parameters if parameter.name not in given]
     try:
         shape = shape_of_object(name, fields)
@@ -102,6 +123,28 @@ def text_result(text: str, *, is_error: bool = False) -> ToolResult:
     clean = text.encode("utf-8", "replace").decode()
     content: ContentBlock = TextContent(clean)
     return ToolResult((content,), is_error=is_error)
+
+
+class _Raised(NamedTuple):
+    """Carried as a value, because there are exceptions that no future takes."""
+
+    error: Exception
+
+
+def _settled(callable: Callable[..., Any], arguments: Mapping[str, Any]) -> Callable[[], Any]:
+    surroundings = contextvars.copy_context()
+
+    def run() -> Any:
+        try:
+            return surroundings.run(callable, **arguments)
+        except StopIteration as error:
+            return _Raised(RuntimeError(f"StopIteration: {error}"))
+        except Exception as error:
+            return _Raised(error)
+        except BaseException as error:
+            return _Raised(RuntimeError(f"{type(error).__name__}: {error}"))
+
+    return run
 
 
 def _plain(callable: Any) -> Any:

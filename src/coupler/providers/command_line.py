@@ -7,6 +7,7 @@ answered from outside, so a session's mode decides beforehand what it may do.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
@@ -46,6 +47,9 @@ MODES = {
 
 LONGEST_ARGUMENT = 100_000
 """Bytes of one argument: Linux takes 128 KiB."""
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
+"""What goes on a command line as the program's own session: nothing that could be taken for an option."""
 
 AS_CONFIGURED = "default"
 """The choice of a model that leaves it to the program."""
@@ -143,9 +147,10 @@ class CommandLineAgent(Agent):
 
         async def hear(line: bytes) -> bool:
             said = parser.read(line)
-            if outcome.session_id and outcome.session_id != memory.session:
+            own = outcome.session_id
+            if own and own != memory.session and SESSION_ID.fullmatch(own):
                 # Kept at once: a turn that is cancelled or fails belongs to the conversation, too.
-                memory.session = outcome.session_id
+                memory.session = own
                 memory.is_briefed = True
                 turn.session.state = memory.as_state()
             for event in said:
@@ -215,14 +220,7 @@ class CommandLineAgent(Agent):
         if tokens is not None:
             spent = tokens.since(memory.tokens) if self.counts_whole_session and memory.tokens else tokens
             memory.tokens = tokens if self.counts_whole_session else None
-            await turn.count_tokens(
-                spent.input,
-                spent.output,
-                cached_read=spent.cached_read,
-                cached_write=spent.cached_write,
-                thought=spent.thought,
-                total=spent.sum,
-            )
+            await showing.show_tokens(spent)
         if outcome.cost is not None:
             await showing.show_cost(outcome.cost)
             memory.cost += outcome.cost

@@ -15,9 +15,9 @@ import msgspec
 from coupler.agent.agent import Agent
 from coupler.agent.errors import describe
 from coupler.agent.json_value import json_value
+from coupler.mcp.function import Function, functions_of, result_of
 from coupler.providers.conversation import Conversation
 from coupler.providers.errors import ProviderError
-from coupler.providers.functions import Function, as_functions
 from coupler.providers.http_stream import Answer, post
 from coupler.providers.loose import Loose, parsed_text
 from coupler.providers.openai_stream import OpenAIStream, Wanted
@@ -98,7 +98,7 @@ class OpenAI(Agent):
         self._base_url = base_url
         self._api_key = api_key
         self._system_prompt = system_prompt
-        self._functions = as_functions(tools)
+        self._functions = functions_of(tools)
         self._allowed_tools = frozenset(allowed_tools)
         self._options = _parameters(options or {})
         self._output_schema = dict(output_schema) if output_schema is not None else None
@@ -131,7 +131,8 @@ class OpenAI(Agent):
                 raise
             conversation.answer(message.text, message.wanted)
             spent = message.outcome.tokens.plus(spent) if message.outcome.tokens is not None else spent
-            await _count(turn, spent)
+            if spent is not None:
+                await showing.show_tokens(spent)
             if message.outcome.cost is not None:
                 await showing.show_cost(message.outcome.cost + conversation.cost_of_turn)
                 conversation.cost_of_turn += message.outcome.cost
@@ -238,18 +239,20 @@ class Tools:
         ) as call:
             if function.name not in self._allowed and not await call.permitted():
                 return f"Error: it was not allowed: {call.refusal}"
-            result = json_value(await self._turn.own(function.use(arguments)))
-            text = result if isinstance(result, str) else msgspec.json.encode(result).decode()
+            result = result_of(await self._turn.own(function.call(function.arguments(arguments))))
+            text: str = json_value(result.text)  # of what is too long for a model, the beginning
             await call.output(text)
-            await call.result(result)
-            return text
+            await call.result(text if result.structured is None else result.structured)
+            if result.is_error:
+                call.fail("the tool reports an error")
+            return f"Error: {text}" if result.is_error else text
 
     def _fresh(self, id: str) -> str | None:
         """The model's id for a call, unless an earlier one had it: some servers count from nothing."""
         return None if self._turn.session.outlet.ledger.knows(id) else id
 
     async def _use_server(self, tool: Tool, arguments: Any) -> str:
-        result = await self._turn.mcp.call(tool.server, tool.name, Loose(arguments).members)
+        result = await self._turn.mcp.call(tool.server, tool.name, arguments)
         return f"Error: {result.text}" if result.is_error else result.text
 
 
@@ -287,18 +290,6 @@ async def _refused(answer: Answer, *, can_wait: bool) -> float:
     hint = ERRORS.get(answer.status, "")
     said = f" It says: {reason}" if reason else ""
     raise ProviderError(f"The server answered with status {answer.status}. {hint}{said}".strip())
-
-
-async def _count(turn: Turn, spent: Tokens | None) -> None:
-    if spent is not None:
-        await turn.count_tokens(
-            spent.input,
-            spent.output,
-            cached_read=spent.cached_read,
-            cached_write=spent.cached_write,
-            thought=spent.thought,
-            total=spent.sum,
-        )
 
 
 def _verdict(message: OpenAIStream) -> StopReason | None:

@@ -18,7 +18,7 @@ from coupler.agent.json_value import json_value
 from coupler.agent.ledger import Ledger
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
 from coupler.events.tool_call import CHANGEABLE, OPEN_STATUSES
-from coupler.providers.said import Said
+from coupler.providers.said import Said, Tokens
 from coupler.schema.v1 import Cost, Diff, ToolCallContent, ToolCallLocation
 
 if TYPE_CHECKING:
@@ -55,6 +55,17 @@ class Showing:
                 await self._turn.session.outlet.wait_for_room()
             case _:
                 await self._show_aside(said)
+
+    async def show_tokens(self, spent: Tokens) -> None:
+        """Show what the turn has used so far."""
+        await self._turn.count_tokens(
+            spent.input,
+            spent.output,
+            cached_read=spent.cached_read,
+            cached_write=spent.cached_write,
+            thought=spent.thought,
+            total=spent.sum,
+        )
 
     async def show_cost(self, cost: float) -> None:
         """Report what the turn has cost, together with all turns before it."""
