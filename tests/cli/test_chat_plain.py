@@ -76,7 +76,9 @@ def test_a_file_is_read_like_a_pipe(scripted, tmp_path):
 
 def test_nothing_is_allowed_unless_the_flag_says_so(scripted, tmp_path):
     denied = chat(scripted(ASKS), typed="go\n", cwd=tmp_path)
-    assert denied.stdout.startswith("[Not allowed: Delete notes ")
+    assert denied.stdout.startswith(
+        "[Not allowed: Delete notes: allow it with the rule `delete(*)` (--allow "
+    )
     assert denied.stdout.endswith("chosen: no\n")
 
     allowed = chat(scripted(ASKS), "--permissions", "allow-all", typed="go\n", cwd=tmp_path)
@@ -90,6 +92,28 @@ def test_rules_decide_and_what_they_leave_open_is_denied(scripted, tmp_path):
     assert chosen("--allow", "delete(*)") == "chosen: yes"
     assert chosen("--allow", "edit(*)") == "chosen: no"
     assert chosen("--permissions", "allow-all", "--deny", "delete(*)") == "chosen: no"
+
+
+def test_a_rule_against_something_allows_nothing(scripted, tmp_path):
+    agent = scripted(ASKS.replace('kind="delete"', 'kind="read"'))
+    ended = chat(agent, "--deny", "delete(*)", typed="go\n", cwd=tmp_path)
+    assert ended.stdout.endswith("chosen: no\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="programs are found by their endings there")
+@pytest.mark.parametrize(("words", "is_free"), [([], False), (["--permissions", "allow-all"], True)])
+def test_an_agent_that_is_driven_without_acp_gets_the_mode_for_it(tmp_path, words, is_free):
+    program = tmp_path / "claude"
+    program.write_text(
+        f"#!{sys.executable}\nimport json, sys\nsys.stdin.read()\n"
+        'answer = {"type": "result", "subtype": "success", "is_error": False, "session_id": "x"}\n'
+        'print(json.dumps({**answer, "result": " ".join(sys.argv)}))\n'
+    )
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    ended = chat(["claude:native"], *words, typed="go\n", cwd=tmp_path, env=environment)
+    assert ended.returncode == 0
+    assert ("--dangerously-skip-permissions" in ended.stdout) is is_free
 
 
 def test_nobody_is_asked_so_nothing_is_advertised_that_asks(scripted, tmp_path):
@@ -122,7 +146,7 @@ def test_commands_work_and_calls_can_be_seen_in_full(tmp_path):
     assert "[completed] Add a line to the notes (edit) #3" in ended.stdout
     assert "\n[x] Read the notes\n[x] Add a line to them\n" in ended.stdout
     assert "Each step of the plan shows another feature." in ended.stdout
-    assert "careful, swift" in ended.stdout
+    assert "it offers careful, swift" in ended.stderr
     assert "did you mean /quit?" in ended.stdout
     assert "not reached" not in (tmp_path / "notes.txt").read_text()
 
@@ -141,13 +165,44 @@ def test_a_dead_agent_ends_the_conversation_with_its_last_words(scripted, tmp_pa
     """)
     ended = chat(agent, typed="one\ntwo\n", cwd=tmp_path)
     assert ended.returncode == 8
-    assert "exit code: 3\nout of cheese" in ended.stdout
+    assert ended.stderr.endswith("exit code: 3\nout of cheese\n")
+    assert ended.stdout == ""
+
+
+def test_an_agent_that_dies_while_nobody_types_is_told_of_at_once(scripted, tmp_path):
+    agent = scripted("""
+        for prompt in prompts():
+            send(say("done"), end(prompt))
+            os._exit(3)
+    """)
+    command = [*COUPLER, "chat", shlex.join(agent.command)]
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipe) as process:
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "done\n"
+        assert process.stderr.readline() == "coupler chat: the agent has ended\n"
+        assert process.stderr.readline() == "exit code: 3\n"
+        process.stdin.write("two\n")
+        process.stdin.flush()
+        assert process.wait(PATIENCE) == 8
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+def test_servers_are_passed_on_and_all_is_recorded(scripted, tmp_path):
+    agent = scripted(ECHO)
+    chat(agent, "--mcp", "shop=shop-server --all", "--record", "talk.ndjson", typed="one\n", cwd=tmp_path)
+
+    (opened,) = agent.received_of("session/new")
+    (server,) = opened["params"]["mcpServers"]
+    assert (server["name"], server["args"]) == ("shop", ["--all"])
+    assert '"session/prompt"' in (tmp_path / "talk.ndjson").read_text()
 
 
 def test_an_agent_that_wants_a_login_says_how(tmp_path):
     ended = chat(REFERENCE, "--env", "REFERENCE_WANTS_LOGIN=1", typed="one\n", cwd=tmp_path)
     assert ended.returncode == 10
-    assert "coupler login" in ended.stdout
+    assert "coupler login" in ended.stderr
 
 
 def test_a_reader_that_leaves_ends_it_quietly(scripted, tmp_path):
@@ -187,8 +242,11 @@ def test_sigint_cancels_the_turn_and_then_leaves(scripted, tmp_path):
     ("options", "sentence"),
     [
         (("--resume", "x", "--continue"), "use one of them"),
-        (("--permissions", "deny-all", "--allow", "edit(*)"), "use it without --allow"),
+        (("--permissions", "deny-all", "--allow", "edit(*)"), "deny-all denies everything"),
+        (("--permissions", "deny-all", "--deny", "edit(*)"), "deny-all denies everything"),
+        (("--permissions", "allow-all", "--allow", "edit(*)"), "allow-all allows everything"),
         (("--option", "x"), "'x' is not NAME=VALUE"),
+        (("--mcp", "x"), "coupler chat: --mcp takes NAME=COMMAND"),
         (("--allow", "edit(("), "edit(("),
     ],
 )

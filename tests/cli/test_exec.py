@@ -16,6 +16,7 @@ from coupler.cli.exec_codes import EXIT_CODES
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 60.0
+EXEC = [sys.executable, "-m", "coupler", "exec"]
 
 ECHO = """
 for prompt in prompts():
@@ -93,7 +94,10 @@ class TestThePrompt:
     def test_an_empty_one_is_wrong_usage_and_starts_nothing(self, scripted):
         agent = scripted(ECHO)
         done = execute(agent, text=" \n")
-        assert (done.returncode, done.stderr) == (2, "coupler exec: the prompt is empty\n")
+        assert (done.returncode, done.stderr) == (
+            2,
+            "coupler exec: the prompt is empty: say what to ask, after the agent or on stdin\n",
+        )
         assert agent.noted("pid") == []
 
     def test_a_file_that_is_not_there_is_wrong_usage(self, scripted):
@@ -180,6 +184,36 @@ class TestFormats:
             assert process.stderr.read() == b""
             assert process.wait(PATIENCE) == 141
 
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+    @pytest.mark.parametrize("format", ["text", "json", "ndjson", "quiet"])
+    def test_an_answer_that_cannot_be_written_is_no_success(self, scripted, format):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*EXEC, shlex.join(scripted(ECHO).command), "hello", "--format", format],
+                stdin=subprocess.DEVNULL,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+        assert done.returncode == 1
+        assert done.stderr == "coupler exec: the answer could not be written: No space left on device\n"
+
+    def test_without_a_stdout_nothing_is_started(self, scripted):
+        agent = scripted(ECHO)
+        command = shlex.join([*EXEC, shlex.join(agent.command), "hello"])
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"{command} >&-"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert (done.returncode, agent.noted("pid")) == (2, [])
+        assert done.stderr == "coupler exec: stdout is closed, so that the answer could be written nowhere\n"
+
 
 class TestExitCodes:
     @pytest.mark.parametrize(
@@ -236,6 +270,17 @@ class TestExitCodes:
         assert done.returncode == 9
         assert "did you mean 'claude'?" in done.stderr
 
+    def test_a_word_that_nobody_knows_leads_to_the_list_of_names(self):
+        done = execute("no-such-agent-anywhere", "go")
+        assert done.returncode == 9
+        assert done.stderr.endswith("`coupler agents` lists them\n")
+
+    def test_an_agent_that_ends_before_it_speaks_leads_to_the_doctor(self, scripted):
+        agent = scripted("os._exit(3)")
+        done = execute(agent, "go")
+        assert done.returncode == 8
+        assert "exit code: 3\n`coupler agents doctor '" in done.stderr
+
     def test_an_agent_that_wants_a_login_says_which_command_helps(self, scripted):
         agent = scripted("""
         hello()
@@ -283,6 +328,11 @@ class TestExitCodes:
         assert execute(scripted(WANTS_TO_DELETE), "go").returncode == 0
         assert execute(scripted(WANTS_TO_DELETE), "go", "--fail-on-denial").returncode == 5
 
+    @pytest.mark.parametrize("form", ["text", "quiet", "json", "ndjson"])
+    def test_a_denial_that_fails_is_told_once_in_every_format(self, scripted, form):
+        done = execute(scripted(WANTS_TO_DELETE), "go", "--fail-on-denial", "--format", form)
+        assert (done.returncode, done.stderr.count("coupler exec: denied: ")) == (5, 1)
+
     def test_all_are_different_and_in_the_manual(self):
         codes = [each.code for each in EXIT_CODES]
         assert len({*codes}) == len(codes)
@@ -296,10 +346,10 @@ class TestExitCodes:
             (["--budget", "tokens=many"], "--budget tokens must be a number, not 'many'"),
             (["--budget", "patience=3"], "--budget limits tokens, cost, turns"),
             (["--budget", "cost=-1"], "a budget's cost cannot be negative"),
-            (["--option", "thoughts"], "--option takes NAME=VALUE, not 'thoughts'"),
-            (["--env", "=x"], "--env takes NAME=VALUE"),
+            (["--option", "thoughts"], "'thoughts' is not NAME=VALUE"),
+            (["--env", "=x"], "'=x' is not NAME=VALUE"),
             (["--mcp", "files="], "--mcp files: it needs a command or an address after the ="),
-            (["--mcp", "nowhere.json"], "nowhere.json cannot be read"),
+            (["--mcp", "nowhere.json"], "or a JSON file; there is no file 'nowhere.json'"),
             (["--mcp", "no name=cat"], "must be called by letters"),
             (["--schema", "nowhere.json"], "nowhere.json cannot be read"),
             (["--permissions", "deny-all", "--allow", "read"], "deny-all denies everything"),

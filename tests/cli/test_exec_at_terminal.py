@@ -112,6 +112,36 @@ class TestQuestions:
         assert "The agent asks: Delete notes (delete)" in person.shown
         assert "  2. always\n" in person.shown
 
+    def test_what_was_typed_before_a_question_was_seen_does_not_answer_it(self, scripted):
+        agent = scripted("""
+        for prompt in prompts():
+            send(permission(1, title="First"), permission(2, title="Second"))
+            chosen = [answer_to(id)["result"]["outcome"].get("optionId") for id in (1, 2)]
+            send(say(" ".join(chosen)), end(prompt))
+        """)
+        with at_terminal(agent, "--permissions", "ask", piped_stdout=True) as person:
+            person.sees("Number (nothing denies it): ")
+            person.types("1\n1\n")
+            person.sees("The agent asks: Second")
+            person.sees("Number (nothing denies it): ")
+            person.types("\n")
+            assert person.process.stdout.read() == b"yes no\n"
+            assert person.ends() == 0
+
+    def test_a_command_is_shown_in_whatever_form_it_comes_and_what_is_cut_is_told(self, scripted):
+        agent = scripted("""
+        for prompt in prompts():
+            words = ["sh", "-c", "true " + "x" * 1000]
+            send(permission(1, title="Look", kind="execute", rawInput={"cmd": words}))
+            send(say(answer_to(1)["result"]["outcome"]["optionId"]), end(prompt))
+        """)
+        with at_terminal(agent, "--permissions", "ask", piped_stdout=True) as person:
+            person.sees("Number (nothing denies it): ")
+            person.types("\n")
+            assert person.ends() == 0
+        assert "  sh -c 'true xxx" in person.shown
+        assert "… (613 characters more)" in person.shown
+
     def test_ctrl_c_withdraws_the_question(self, scripted):
         agent = scripted("""
         for prompt in prompts():

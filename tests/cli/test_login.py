@@ -113,6 +113,22 @@ def test_other_methods_are_asked_of_the_agent(scripted):
     assert "In the browser" in done.stdout
 
 
+def test_a_command_with_a_path_of_here_is_started_here(tmp_path, monkeypatch):
+    (tmp_path / "agent.py").write_text(
+        "from coupler import Turn, serve\nasync def agent(turn: Turn) -> None: ...\nserve(agent)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "coupler", "login", f"{shlex.quote(sys.executable)} agent.py"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "is logged in: it opens sessions" in done.stdout
+
+
 def test_several_methods_are_listed_and_one_must_be_named(scripted):
     done = login(scripted(SEVERAL))
     assert done.returncode == 2

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from coupler.cli.exec_codes import AUTH_REQUIRED
+
 if TYPE_CHECKING:
     from coupler.catalogue import Entry
+    from coupler.client.errors import AgentError
 
 FAILED = 1
 
@@ -40,6 +45,18 @@ def startable_agent(agent: str, program: str) -> Startable:
         return Startable(agent, (*split_command(startable(agent)),), {})
     except (AgentError, SpawnError) as error:
         end(str(error), program)
+
+
+def advice(error: AgentError, agent: str) -> str | None:
+    """What to do about an agent that failed, if it is not in the error; `agent` is as it was given."""
+    if error.code == AUTH_REQUIRED:
+        return f"It wants a login: run `coupler login {shlex.quote(agent)}`"
+    if error.kind in ("died", "initialize") and "initialize" in error.message:
+        return f"`coupler agents doctor {shlex.quote(agent)}` tells what is wrong with it"
+    is_name = len(agent.split()) == 1 and os.sep not in agent
+    if error.kind == "spawn" and is_name and "was not found" in error.message:
+        return "If an agent of the catalogue is meant: `coupler agents` lists them"
+    return None
 
 
 def end(sentence: str, program: str) -> NoReturn:

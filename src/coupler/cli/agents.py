@@ -101,7 +101,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         if row["state"] == "native":
             command = f"{row['native']}, driven without ACP"
         line = f"{row['name']:<{width}}  {state:<13}  {command}"
-        sys.stdout.write(f"{one_line_kept(line)}\n")
+        sys.stdout.write(f"{_one_line_kept(line)}\n")
         beside = " " * (width + 17)
         if row["state"] == "missing" or (row["state"] == "native" and not row["native_installed"]):
             sys.stdout.write(f"{beside}{row['install']}\n")
@@ -109,7 +109,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
             sys.stdout.write(f"{beside}from {one_line(row['configured_in'])}\n")
 
 
-def one_line_kept(line: str) -> str:
+def _one_line_kept(line: str) -> str:
     """A line of the table, without anything that a terminal would obey; its columns stay."""
     from coupler.cli.sessions_wording import clean
 

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coupler.cli.check_options import DEFAULT_TIMEOUT, CheckOptions, refuse
+from coupler.cli.exec_codes import INTERRUPTED
+from coupler.cli.options import pairs, seconds
 
 if TYPE_CHECKING:
     from coupler.cli.check_output import Output
     from coupler.inspect.conformance.candidate import Candidate
     from coupler.inspect.conformance.report import Report
 
-INTERRUPTED = 130
-
 INSTEAD = "as in `coupler check -- my-agent`, or else a recording with --trace"
 
 AGENT_OPTIONS = ("auth", "prompt", "slow_prompt", "env", "timeout", "save_traces")
 """What is about a command that is started."""
-
-DAY = 86_400.0
 
 PROJECT = {
     "README.md": "# Coupler's conformance kit\n\nA project for an agent to look at while it is checked.\n",
@@ -42,19 +40,6 @@ def _ids(context: click.Context, parameter: click.Parameter, values: Sequence[st
     if values and not ids:
         raise click.BadParameter("it names no assertion")
     return ids
-
-
-def _variables(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    for value in values:
-        if not value.partition("=")[0] or "=" not in value:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
-    return dict(value.split("=", 1) for value in values)
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    if not 0 < value <= DAY:
-        raise click.BadParameter("seconds must be more than 0, and no more than a day")
-    return value
 
 
 @click.command(
@@ -83,7 +68,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     "--timeout",
     type=float,
     default=DEFAULT_TIMEOUT,
-    callback=_seconds,
+    callback=seconds,
     show_default=True,
     metavar="SECONDS",
     help="How long an answer may take; the first may take three times that, a turn six times.",
@@ -92,7 +77,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     "--env",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_variables,
+    callback=pairs,
     help="Set a variable for the command; may be repeated.",
 )
 @click.option("--auth", metavar="METHOD", help="Log in with this method of the agent.")

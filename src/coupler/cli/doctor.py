@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from coupler.cli.agent_choice import Startable, startable_agent
+from coupler.cli.exec_codes import INTERRUPTED
 
 if TYPE_CHECKING:
     from coupler.cli.doctor_findings import Diagnosis
 
-INTERRUPTED = 130
 TIMEOUT = 30.0
 STDERR_SHOWN = 1000
 """Characters of the end of stderr that are shown with a problem."""

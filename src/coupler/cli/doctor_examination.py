@@ -16,12 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from coupler.cli.doctor_findings import Diagnosis
-from coupler.cli.doctor_wording import capabilities_in_words, duration, self_named, silence_remedy
+from coupler.cli.doctor_wording import (
+    capabilities_in_words,
+    duration,
+    refusal_in_words,
+    self_named,
+    silence_remedy,
+)
 from coupler.inspect import mcp_probe
 from coupler.inspect.codes import AUTH_REQUIRED
 from coupler.inspect.conformance.agent.prompting import says_all_before_the_answer
 from coupler.inspect.conformance.agent.transport import EXIT_LIMIT, ORPHAN_LIMIT, only_messages
-from coupler.inspect.conformance.candidate import advertises, describe
+from coupler.inspect.conformance.candidate import advertises
 from coupler.inspect.conformance.reading import items, part
 from coupler.inspect.desk import allow, reject
 from coupler.inspect.line_pipe import ScriptError
@@ -130,7 +136,7 @@ class _Examination:
         if answer.result is None:
             self._diagnosis.problem(
                 "load",
-                f"it says that it loads sessions, but a new process got {describe(answer)}",
+                f"it says that it loads sessions, but a new process got {refusal_in_words(answer)}",
                 "tell its makers: sessions must be kept when the process ends",
             )
         else:
@@ -155,7 +161,7 @@ class _Examination:
         if answer.result is None:
             diagnosis.problem(
                 "initialize",
-                f"the agent refused it: {describe(answer)}",
+                f"the agent refused it: {refusal_in_words(answer)}",
                 "see whether the command starts an ACP agent at all: many need a word such as acp or --acp",
             )
             return False
@@ -202,7 +208,7 @@ class _Examination:
         else:
             diagnosis.problem(
                 "session/new",
-                f"it opened no session: {describe(answer)}",
+                f"it opened no session: {refusal_in_words(answer)}",
                 "read what it says above and on stderr; a key or a setting may be missing",
             )
         return None
@@ -240,7 +246,7 @@ class _Examination:
             wants_login = turn.answer.code == AUTH_REQUIRED
             diagnosis.problem(
                 "turn",
-                f"the prompt got {describe(turn.answer)}",
+                f"the prompt got {refusal_in_words(turn.answer)}",
                 self._login_remedy() if wants_login else "read its stderr; a key or a model may be missing",
             )
             return False
@@ -318,7 +324,7 @@ class _Examination:
         else:
             diagnosis.problem(
                 "cancel",
-                f"a cancelled prompt got {describe(turn.answer)} after {took}",
+                f"a cancelled prompt got {refusal_in_words(turn.answer)} after {took}",
                 'tell its makers: the answer to a cancelled prompt is the stop reason "cancelled"',
             )
 

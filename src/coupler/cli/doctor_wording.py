@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from coupler.cli.doctor_findings import Diagnosis
+from coupler.inspect.conformance.candidate import describe
+from coupler.inspect.conformance.reading import part
 from coupler.inspect.line_pipe import ScriptError
+from coupler.inspect.scripted_client import Answer
+
+LONGEST_SENTENCE = 400
+"""Characters of what an agent says about an error."""
 
 
 def silence_remedy(diagnosis: Diagnosis, error: ScriptError) -> str:
@@ -21,6 +27,14 @@ def silence_remedy(diagnosis: Diagnosis, error: ScriptError) -> str:
     if not diagnosis.findings:
         return "see whether the command starts an ACP agent at all: many need a word such as acp or --acp"
     return "give it more time with --timeout, or read its stderr"
+
+
+def refusal_in_words(answer: Answer) -> str:
+    """An answer that is not the one that was wanted: the agent's own sentence, if it has one."""
+    message = part(answer.error, "message")
+    if not isinstance(message, str) or not message:
+        return describe(answer)
+    return f"the error {answer.code}: {message[:LONGEST_SENTENCE]}"
 
 
 def self_named(diagnosis: Diagnosis) -> str:

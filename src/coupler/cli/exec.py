@@ -9,25 +9,16 @@ import click
 
 from coupler.cli.exec_codes import table
 from coupler.cli.exec_options import (
-    FILES,
     FORMATS,
-    PERMISSIONS,
     ExecOptions,
     budget_of,
-    pairs_of,
     prompt_of,
     refuse,
     schema_of,
     servers_of,
 )
-
-DAY = 86_400.0
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not 0 < value <= DAY:
-        raise click.BadParameter("seconds must be more than 0, and no more than a day")
-    return value
+from coupler.cli.options import ALLOW, CWD, DENY, FILES, MCP, MODE, MODEL, RECORD, TERMINALS, pairs, seconds
+from coupler.cli.policy_choice import PERMISSIONS
 
 
 @click.command(
@@ -50,22 +41,18 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float | 
 @click.option(
     "--schema", metavar="FILE", help="Ask for JSON that fits this JSON Schema, and print it instead of text."
 )
+@CWD
+@MODEL
+@MODE
 @click.option(
-    "--cwd",
-    default=".",
-    type=click.Path(exists=True, file_okay=False),
-    metavar="DIRECTORY",
-    help="Where the agent works.  [default: here]",
-)
-@click.option("--model", metavar="NAME", help="The model, if the agent offers a choice.")
-@click.option("--mode", metavar="NAME", help="The mode, if the agent offers several.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Set an option of the agent.")
-@click.option(
-    "--mcp",
+    "--option",
+    "options",
     multiple=True,
-    metavar="SERVER",
-    help="Give the agent an MCP server: NAME=COMMAND, NAME=URL, or a JSON file with mcpServers.",
+    callback=pairs,
+    metavar="NAME=VALUE",
+    help="Set an option of the agent.",
 )
+@MCP
 @click.option(
     "--permissions",
     type=click.Choice(PERMISSIONS),
@@ -73,26 +60,22 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float | 
     show_default=True,
     help="What the agent may do of what it asks for; `ask` asks at the terminal, and denies without one.",
 )
-@click.option("--allow", multiple=True, metavar="RULE", help="Also allow this, as in `permissions.allow`.")
-@click.option("--deny", multiple=True, metavar="RULE", help="Never allow this, as in `permissions.deny`.")
+@ALLOW
+@DENY
 @click.option("--fail-on-denial", is_flag=True, help="End with exit code 5 if anything was denied.")
+@FILES
+@TERMINALS
 @click.option(
-    "--files",
-    type=click.Choice(FILES),
-    default="read",
-    show_default=True,
-    help="What the agent can do with files through Coupler.",
-)
-@click.option("--terminals", is_flag=True, help="Let the agent run commands through Coupler.")
-@click.option(
-    "--timeout", type=float, callback=_seconds, metavar="SECONDS", help="How long all of it may take."
+    "--timeout", type=float, callback=seconds, metavar="SECONDS", help="How long all of it may take."
 )
 @click.option("--budget", metavar="LIMITS", help="What it may use: tokens=5000,cost=0.5,turns=3.")
 @click.option(
     "--session", metavar="NAME", help="Keep the session under this name, and go on with it next time, here."
 )
-@click.option("--record", metavar="FILE", help="Write all that is said to a file, without secrets.")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set a variable for the agent.")
+@RECORD
+@click.option(
+    "--env", multiple=True, callback=pairs, metavar="NAME=VALUE", help="Set a variable for the agent."
+)
 def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: Any) -> None:
     """Ask an agent and print its answer.
 
@@ -116,8 +99,6 @@ def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: 
 def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, Any]) -> ExecOptions:
     if not given["agent"].strip():
         refuse("say which agent to ask: a name of the catalogue, or a command line")
-    given["options"] = pairs_of(given["options"], "--option")
-    given["env"] = pairs_of(given["env"], "--env")
     given["schema"] = schema_of(given["schema"])
     given["mcp_servers"] = servers_of(given.pop("mcp"))
     given["budget"] = budget_of(given["budget"])

@@ -29,7 +29,7 @@ EXIT_CODES = (
     ExitCode(DENIED, "the agent is done, but something was denied, and --fail-on-denial was given"),
     ExitCode(NO_OUTPUT, "the answer does not fit --schema"),
     ExitCode(BUDGET, "the --budget is spent"),
-    ExitCode(DIED, "the agent's process ended in mid-turn"),
+    ExitCode(DIED, "the agent's process ended before it had answered"),
     ExitCode(CANNOT_START, "the agent cannot be started, or does not speak ACP"),
     ExitCode(NO_LOGIN, "the agent wants a login: run coupler login"),
     ExitCode(TIMEOUT, "--timeout has passed"),

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 FORMATS = ("text", "json", "ndjson", "quiet")
-PERMISSIONS = ("allow-reads", "allow-all", "deny-all", "ask")
-FILES = ("read", "write", "none")
 
 BUDGETS = {"tokens": int, "cost": float, "turns": int}
 """What can be limited, and in what kind of number."""
@@ -51,9 +49,13 @@ class ExecOptions:
     fail_on_denial: bool = False
 
 
-def refuse(sentence: str, program: str = "coupler exec") -> NoReturn:
-    """End the program as wrong usage."""
-    sys.stderr.write(f"{program}: {sentence}\n")
+def refuse(sentence: str) -> NoReturn:
+    """End the program as wrong usage, in the name of the command that was given."""
+    from click import get_current_context
+
+    context = get_current_context(silent=True)
+    name = "exec" if context is None else context.command.name
+    sys.stderr.write(f"coupler {name}: {sentence}\n")
     sys.exit(WRONG_USAGE)
 
 
@@ -74,7 +76,7 @@ def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
     texts = [" ".join(part) for part in parts] + [_read(file) for file in files]
     prompt = "\n\n".join(text for text in texts if text.strip())
     if not prompt:
-        refuse("the prompt is empty")
+        refuse("the prompt is empty: say what to ask, after the agent or on stdin")
     return prompt
 
 
@@ -85,15 +87,6 @@ def _read(file: str) -> str:
         return Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         refuse(f"{file} cannot be read: {error.strerror}")
-
-
-def pairs_of(values: Sequence[str], option: str) -> dict[str, str]:
-    """NAME=VALUE, each."""
-    for value in values:
-        name, equals, _ = value.partition("=")
-        if not name or not equals:
-            refuse(f"{option} takes NAME=VALUE, not {value!r}")
-    return dict(value.split("=", 1) for value in values)
 
 
 def budget_of(text: str | None) -> Budget | None:
@@ -156,6 +149,8 @@ def _server_tables(value: str) -> dict[str, Any]:
 
     name, equals, target = value.partition("=")
     if not equals or os.sep in name:
+        if not Path(value).is_file():
+            refuse(f"--mcp takes NAME=COMMAND, NAME=URL or a JSON file; there is no file {value!r}")
         read = _json(value, "--mcp")
         servers = read.get("mcpServers", read) if isinstance(read, dict) else None
         if not isinstance(servers, dict):

@@ -11,6 +11,7 @@ from typing import IO, Any, Protocol
 
 from msgspec import json
 
+from coupler.cli.exec_codes import WRONG_USAGE
 from coupler.cli.exec_events import JsonObject, event_object
 from coupler.cli.sessions_wording import clean, one_line, quiet_json
 from coupler.client.observation import Observation, PermissionDecided, Received, SessionOpened
@@ -36,6 +37,11 @@ class Output(Protocol):
 
 def output_for(format: str, *, has_schema: bool) -> Output:
     """The output of a format. With a schema the answer is what fits it, and not the text around."""
+    if sys.stderr is None:  # closed by who started us
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123
+    if sys.stdout is None:
+        write_error("stdout is closed, so that the answer could be written nowhere")
+        sys.exit(WRONG_USAGE)
     _forgive(sys.stdout)
     _forgive(sys.stderr)
     match format:

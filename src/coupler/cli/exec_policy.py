@@ -7,6 +7,7 @@ from typing import Self
 
 from coupler.cli.exec_options import ExecOptions, refuse
 from coupler.cli.exec_question import Asker
+from coupler.cli.policy_choice import policy_of
 from coupler.client.policy import Decide, Policy
 
 
@@ -28,16 +29,7 @@ class Permitting:
 
     def _policy(self, options: ExecOptions) -> Policy:
         asked: Decide | None = None if self._asker is None else self._asker.decide
-        if not options.allow and not options.deny:
-            return Policy.named(options.permissions, asked)
-        if options.permissions == "deny-all":
-            refuse("--permissions deny-all denies everything: leave it out to use --allow and --deny")
-        if options.permissions == "allow-all" and options.allow:
-            refuse("--permissions allow-all allows everything: leave it out to use --allow")
         try:
-            if options.permissions == "allow-all":
-                return Policy.allow_all(but=options.deny)
-            # Without somebody to ask, what no rule decides is denied, but for reads of the session's files.
-            return Policy.patterns(allow=options.allow, deny=options.deny, callback=asked)
+            return policy_of(options.permissions, options.allow, options.deny, asked)
         except ValueError as error:
             refuse(str(error))

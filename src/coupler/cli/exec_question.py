@@ -6,11 +6,15 @@ They are asked on the terminal that the program was started from, whatever stdin
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coupler.cli.sessions_wording import one_line
+from coupler.client.action import action_of
 
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest, Verdict
@@ -18,7 +22,10 @@ if TYPE_CHECKING:
 TERMINAL = "/dev/tty"
 
 LONGEST_DETAIL = 400
-"""Characters of a command or an input that are shown."""
+"""Characters of a title, a path or a command that are shown."""
+
+MOST_PATHS = 20
+"""Paths that are shown."""
 
 
 class Asker:
@@ -41,6 +48,7 @@ class Asker:
     async def decide(self, request: PermissionRequest) -> Verdict:
         """Show what the agent wants, and let the person choose one of its options."""
         async with self._turn:
+            self._forget_what_was_typed()
             self._write(_question(request))
             while True:
                 answer = (await self._line()).strip()
@@ -64,6 +72,14 @@ class Asker:
         except OSError:
             return ""
 
+    def _forget_what_was_typed(self) -> None:
+        """What was typed before a question was seen is no answer to it."""
+        if sys.platform != "win32":
+            import termios
+
+            with contextlib.suppress(termios.error):
+                termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
     def _write(self, text: str) -> None:
         os.write(self._descriptor, text.encode(errors="replace"))
 
@@ -73,10 +89,23 @@ class Asker:
 
 def _question(request: PermissionRequest) -> str:
     call = request.tool_call
-    lines = ["", f"The agent asks: {one_line(call.title or call.kind)} ({one_line(call.kind)})"]
-    lines += [f"  {one_line(location.path)}" for location in call.locations]
-    command = call.raw_input.get("command") if isinstance(call.raw_input, dict) else None
-    if isinstance(command, str):
-        lines.append(f"  {one_line(command)[:LONGEST_DETAIL]}")
-    lines += [f"  {number}. {one_line(option.name)}" for number, option in enumerate(request.options, 1)]
+    lines = ["", f"The agent asks: {_shown(call.title or call.kind)} ({_shown(call.kind)})"]
+    lines += _listed([location.path for location in call.locations])
+    command = action_of(request).command
+    if command is not None:
+        lines.append(f"  {_shown(command if isinstance(command, str) else shlex.join(command))}")
+    lines += [f"  {number}. {_shown(option.name)}" for number, option in enumerate(request.options, 1)]
     return "\n".join(lines) + "\nNumber (nothing denies it): "
+
+
+def _listed(paths: Sequence[str]) -> list[str]:
+    left = len(paths) - MOST_PATHS
+    lines = [f"  {_shown(path)}" for path in paths[:MOST_PATHS]]
+    return [*lines, f"  … and {left} more"] if left > 0 else lines
+
+
+def _shown(text: str) -> str:
+    """The text in a line; that there is more of it is told, for nobody may agree to what is hidden."""
+    line = one_line(text)
+    left = len(line) - LONGEST_DETAIL
+    return f"{line[:LONGEST_DETAIL]}… ({left} characters more)" if left > 0 else line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 import signal
 import sys
 import time
@@ -12,11 +11,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
+from coupler.cli.agent_choice import advice
 from coupler.cli.exec_codes import (
-    AUTH_REQUIRED,
     BROKEN_PIPE,
     DENIED,
     DONE,
+    FAILED,
     INTERRUPTED,
     TERMINATED,
     TIMEOUT,
@@ -27,6 +27,7 @@ from coupler.cli.exec_events import result_object
 from coupler.cli.exec_options import ExecOptions
 from coupler.cli.exec_output import Output, silence_stdout, write_error
 from coupler.cli.exec_policy import Permitting
+from coupler.cli.policy_choice import mode_that_allows_all
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received
 from coupler.client.opening import OpeningOptions
@@ -34,9 +35,6 @@ from coupler.client.remote import RemoteAgent
 from coupler.client.reply import Reply
 from coupler.client.session import RemoteSession
 from coupler.coupling import connect, named, usual_startup_timeout
-
-ALLOW_ALL = "allow_all"
-"""The mode of native agents in which they do everything."""
 
 MOST_INTERRUPTS = 3
 """After so many, whatever the program waits for is waited for no longer."""
@@ -53,7 +51,7 @@ class Run:
         self._agent: RemoteAgent | None = None
         self._session: RemoteSession | None = None
         self._is_asked = False
-        self._is_unread = False
+        self._unwritten: OSError | None = None
         self._interrupts: list[int] = []
         self._cancelling: asyncio.Task[None] | None = None
 
@@ -69,7 +67,7 @@ class Run:
             except AgentError as error:
                 reply, failure = error.reply, self._in_words_of_options(error)
             except asyncio.CancelledError:
-                if not self._interrupts and not self._is_unread:
+                if not self._interrupts and self._unwritten is None:
                     raise
             return self._finish(reply, failure)
 
@@ -101,7 +99,9 @@ class Run:
             wanted["output"] = options.schema
         if options.model is not None:
             wanted["model"] = options.model
-        mode = options.mode or _mode_that_allows_all(options)
+        mode = options.mode or mode_that_allows_all(
+            options.agent, options.cwd, options.permissions, options.deny
+        )
         if mode is not None:
             wanted["mode"] = mode
         if options.options:
@@ -140,12 +140,13 @@ class Run:
             self._is_asked = True
         if isinstance(observation, Received) and not self._is_asked and not observation.late:
             return
-        if self._is_unread:
+        if self._unwritten is not None:
             return
         try:
             self._output.notice(observation)
-        except BrokenPipeError:
-            self._is_unread = True
+        except OSError as error:
+            # Nobody reads, or the disk is full: there is no use in an answer that goes nowhere.
+            self._unwritten = error
             silence_stdout()
             if self._task is not None:
                 self._task.cancel()
@@ -165,20 +166,24 @@ class Run:
 
     def _finish(self, reply: Reply | None, failure: AgentError | None) -> int:
         code = self._code(reply, failure)
-        if self._is_unread:
-            return BROKEN_PIPE
+        if self._unwritten is not None:
+            return _code_of_unwritten(self._unwritten)
         is_cancelled = bool(self._interrupts)
         session_id = None if self._session is None else self._session.id
         told = None if is_cancelled else failure
         try:
             self._output.finish(result_object(reply, told, session_id=session_id, exit_code=code))
-        except BrokenPipeError:
+        except OSError as error:
             silence_stdout()
-            return BROKEN_PIPE
+            return _code_of_unwritten(error)
         if is_cancelled:
             write_error("cancelled")
         elif failure is not None:
             write_error(_explained(failure, self._options.agent))
+        elif reply is not None and code == DENIED and self._options.format != "text":
+            for decision in reply.denied:  # as text they have been told beside it
+                what = decision.tool_call.title or decision.tool_call.kind
+                write_error("; ".join(filter(None, [f"denied: {what}", decision.remedy])))
         elif reply is not None and code not in (DONE, DENIED):
             write_error(f"the turn ended with {reply.stop_reason}")
         return code
@@ -242,13 +247,11 @@ def _command_of(agent: str, cwd: str) -> str | Sequence[str]:
     return meant.target if isinstance(meant.target, list) else f"{agent}, native"
 
 
-def _mode_that_allows_all(options: ExecOptions) -> str | None:
-    """For agents that are driven without ACP: they ask for nothing, and their mode says what they may do."""
-    if options.permissions != "allow-all" or options.deny:
-        return None
-    meant = named(options.agent, cwd=options.cwd)
-    modes = () if meant is None else getattr(meant.target, "modes", ())
-    return ALLOW_ALL if any(mode.id == ALLOW_ALL for mode in modes) else None
+def _code_of_unwritten(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    write_error(f"the answer could not be written: {error.strerror or error}")
+    return FAILED
 
 
 def _fail(sentence: str, code: int) -> NoReturn:
@@ -256,11 +259,9 @@ def _fail(sentence: str, code: int) -> NoReturn:
 
 
 def _explained(failure: AgentError, agent: str) -> str:
-    if failure.code == AUTH_REQUIRED:
-        return f"{failure}\nIt wants a login: run `coupler login {shlex.quote(agent)}`"
     if failure.kind == "output" and failure.reply is not None:
         return f"{failure.message.partition('; its words')[0]}\nThe agent said: {failure.reply.text}"
-    return str(failure)
+    return "\n".join(filter(None, [str(failure), advice(failure, agent)]))
 
 
 def run(options: ExecOptions, output: Output) -> int:

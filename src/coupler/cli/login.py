@@ -6,22 +6,19 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from coupler.cli.agent_choice import Startable, end, startable_agent
+from coupler.cli.exec_codes import AUTH_REQUIRED, INTERRUPTED, WRONG_USAGE
 
 if TYPE_CHECKING:
     from coupler.client.remote import RemoteAgent
     from coupler.schema.v1 import AuthMethod
 
 PROGRAM = "coupler login"
-AUTH_REQUIRED = -32000
-WRONG_USAGE = 2
-INTERRUPTED = 130
 
 
 @click.command(
@@ -57,25 +54,24 @@ async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthM
     from coupler.client.errors import AgentError
     from coupler.coupling import connect
 
-    with tempfile.TemporaryDirectory(prefix="coupler-login-", ignore_cleanup_errors=True) as directory:
-        try:
-            remote = connect([*agent.command], cwd=directory, env=agent.env)
-            _offer_terminal_logins(remote)
-            async with remote:
-                if is_list:
-                    _list(remote.auth_methods)
-                    return None
-                if method is None and await _is_logged_in(remote):
-                    _say(f"{agent.name} is logged in: it opens sessions. Name a METHOD to log in again.")
-                    return None
-                chosen = _chosen(agent, remote.auth_methods, method)
-                if _is_for_terminal(chosen):
-                    return chosen
-                _say(f"Asking {agent.name} to log in: {_name(chosen)}.")
-                await remote.authenticate(_id(chosen))
-                _say(f"{agent.name} is logged in.")
-        except AgentError as error:
-            end(_clean(str(error)), PROGRAM)
+    try:
+        remote = connect([*agent.command], env=agent.env)
+        _offer_terminal_logins(remote)
+        async with remote:
+            if is_list:
+                _list(remote.auth_methods)
+                return None
+            if method is None and await _is_logged_in(remote):
+                _say(f"{agent.name} is logged in: it opens sessions. Name a METHOD to log in again.")
+                return None
+            chosen = _chosen(agent, remote.auth_methods, method)
+            if _is_for_terminal(chosen):
+                return chosen
+            _say(f"Asking {agent.name} to log in: {_name(chosen)}.")
+            await remote.authenticate(_id(chosen))
+            _say(f"{agent.name} is logged in.")
+    except AgentError as error:
+        end(_clean(str(error)), PROGRAM)
     return None
 
 
@@ -99,7 +95,7 @@ async def _is_logged_in(remote: RemoteAgent) -> bool:
     from coupler.client.errors import AgentError
 
     try:
-        session = await remote.new()
+        session = await remote.new(cwd="temporary")
     except AgentError as error:
         if error.code == AUTH_REQUIRED:
             return False
@@ -188,5 +184,5 @@ def _say(sentence: str) -> None:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    sys.stderr.write(f"{PROGRAM}: {sentence}\n")
+    sys.stderr.write(f"{PROGRAM}: {_clean(sentence)}\n")  # it may quote what the agent calls its ways
     sys.exit(WRONG_USAGE)

@@ -110,7 +110,7 @@ def _open(given: Arguments) -> tuple[int, str]:
     except NoHomeError as error:
         _refuse(f"{error}, or name a file with --output")
     except FileError as error:
-        _refuse(str(error))
+        _refuse(str(error) if given.output else f"{error}: name a file with --output, or set COUPLER_HOME")
 
 
 def _start(command: list[str], feed: Feed) -> Tap:

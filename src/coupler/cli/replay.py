@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from coupler.cli.exec_codes import INTERRUPTED, WRONG_USAGE
+from coupler.cli.options import seconds
+
 if TYPE_CHECKING:
     from coupler.inspect.trace import Trace
 
-WRONG_USAGE = 2
-INTERRUPTED = 130
 DEFAULT_TIMEOUT = 60.0
 FASTEST_PACE = 1000.0
 
@@ -29,12 +30,6 @@ def _pace(context: click.Context, parameter: click.Parameter, value: str) -> flo
     if not 0.0 <= pace <= FASTEST_PACE:
         raise click.BadParameter(f"{value!r} is neither real, none nor a factor such as 0.5")
     return pace
-
-
-def _seconds(context: click.Context, parameter: click.Parameter, value: float) -> float:
-    if not value > 0:
-        raise click.BadParameter("seconds must be more than 0")
-    return value
 
 
 @click.command(
@@ -55,7 +50,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: float) -
     "--timeout",
     type=float,
     default=DEFAULT_TIMEOUT,
-    callback=_seconds,
+    callback=seconds,
     show_default=True,
     metavar="SECONDS",
     help="With --client: how long an answer may take.",

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from coupler.cli.exec_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
-from coupler.cli.exec_options import FILES, PERMISSIONS
+from coupler.cli.exec_options import servers_of
+from coupler.cli.options import ALLOW, CWD, DENY, FILES, MCP, MODE, MODEL, RECORD, TERMINALS, pairs
+from coupler.cli.policy_choice import PERMISSIONS, mode_that_allows_all, policy_of
 from coupler.extras import MissingExtraError, need
 
 if TYPE_CHECKING:
@@ -25,14 +27,8 @@ if TYPE_CHECKING:
     from coupler.cli.chat.sittings import Sittings
     from coupler.cli.chat.terminal import TerminalFront
     from coupler.client.opening import SessionOptions
-    from coupler.client.policy import Decide, Policy
-
-
-def _pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    for value in values:
-        if not value.partition("=")[0] or "=" not in value:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
-    return dict(value.split("=", 1) for value in values)
+    from coupler.client.policy import Policy
+    from coupler.schema.v1 import McpServer
 
 
 @dataclass(frozen=True)
@@ -51,6 +47,8 @@ class ChatOptions:
     deny: Sequence[str]
     files: Literal["none", "read", "write"]
     terminals: bool
+    mcp_servers: Sequence[McpServer]
+    record: str | None
     env: dict[str, str]
     plain: bool
 
@@ -60,44 +58,34 @@ class ChatOptions:
     context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("agent")
-@click.option(
-    "--cwd",
-    default=".",
-    type=click.Path(exists=True, file_okay=False),
-    metavar="DIRECTORY",
-    help="Where the agent works.  [default: here]",
-)
+@CWD
 @click.option("--resume", metavar="ID", help="Go on with this earlier session.")
 @click.option("--continue", "latest", is_flag=True, help="Go on with the latest session in this directory.")
-@click.option("--model", metavar="NAME", help="The model, if the agent offers a choice.")
-@click.option("--mode", metavar="NAME", help="The mode, if the agent offers several.")
+@MODEL
+@MODE
 @click.option(
     "--option",
     "options",
     multiple=True,
-    callback=_pairs,
+    callback=pairs,
     metavar="NAME=VALUE",
     help="Set an option of the agent; may be repeated.",
 )
+@MCP
 @click.option(
     "--permissions",
     type=click.Choice(PERMISSIONS),
     help="What the agent may do of what it asks for.  [default: ask; deny-all without a terminal]",
 )
-@click.option("--allow", multiple=True, metavar="RULE", help="Also allow this, as in `permissions.allow`.")
-@click.option("--deny", multiple=True, metavar="RULE", help="Never allow this, as in `permissions.deny`.")
-@click.option(
-    "--files",
-    type=click.Choice(FILES),
-    default="read",
-    show_default=True,
-    help="What the agent can do with files through Coupler.",
-)
-@click.option("--terminals", is_flag=True, help="Let the agent run commands through Coupler.")
+@ALLOW
+@DENY
+@FILES
+@TERMINALS
+@RECORD
 @click.option(
     "--env",
     multiple=True,
-    callback=_pairs,
+    callback=pairs,
     metavar="NAME=VALUE",
     help="Set a variable for the agent; may be repeated.",
 )
@@ -119,16 +107,13 @@ def chat(**given: Any) -> None:
     those of `coupler exec`: 8 if the agent died, 9 if it cannot be started, 10
     if it wants a login.
     """
+    given["mcp_servers"] = servers_of(given.pop("mcp"))
     given["cwd"] = str(Path(given["cwd"]).absolute())
     options = ChatOptions(**given)
     if not options.agent.strip():
         raise click.UsageError("say which agent to talk to: a name of the catalogue, or a command line")
     if options.resume is not None and options.latest:
         raise click.UsageError("--resume names a session and --continue takes the latest: use one of them")
-    if options.permissions in ("deny-all", "allow-all") and options.allow:
-        raise click.UsageError(
-            f"--permissions {options.permissions} decides everything: use it without --allow"
-        )
     sys.exit(_exit_code(options))
 
 
@@ -159,13 +144,15 @@ async def _talk(options: ChatOptions) -> int:
             terminals=options.terminals,
             on_form=dialogs.form if front.can_ask else None,
             on_url=dialogs.page if front.can_ask else None,
-            on_event=lambda observation: sittings.notice(observation),
+            on_event=lambda observation: conversation.notice(observation),
+            record=options.record,
         )
     except AgentError as error:
         front.show(spoken_error(error, options.agent))
         return code_of_error(error)
     try:
-        policy = _policy(options, dialogs.permission if front.can_ask else None)
+        callback = dialogs.permission if front.can_ask else None
+        policy = policy_of(options.permissions or "ask", options.allow, options.deny, callback)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     sittings = Sittings(agent, front, _session_options(options, policy), cwd)
@@ -204,27 +191,15 @@ def _front(options: ChatOptions, cwd: str, sittings: Callable[[], Sittings]) -> 
     return PlainFront(Transcript())
 
 
-def _policy(options: ChatOptions, callback: Decide | None) -> Policy:
-    """What the options say; whom the dialogs ask decides what they leave open."""
-    from coupler.client.policy import Policy
-
-    name = options.permissions or ("deny-all" if callback is None else "ask")
-    if not options.allow and not options.deny:
-        return Policy.named(name, callback)
-    if name == "allow-all":
-        return Policy.allow_all(but=options.deny)
-    asked = callback if name == "ask" else None
-    return Policy.patterns(allow=options.allow, deny=options.deny, callback=asked)
-
-
 def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:
     from coupler.client.opening import SessionOptions
 
-    wanted = SessionOptions(permissions=policy)
+    wanted = SessionOptions(permissions=policy, mcp_servers=options.mcp_servers)
     if options.model is not None:
         wanted["model"] = options.model
-    if options.mode is not None:
-        wanted["mode"] = options.mode
+    mode = options.mode or mode_that_allows_all(options.agent, options.cwd, options.permissions, options.deny)
+    if mode is not None:
+        wanted["mode"] = mode
     if options.options:
         wanted["options"] = options.options
     return wanted

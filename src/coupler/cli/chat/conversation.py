@@ -8,15 +8,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
+from coupler.cli.agent_choice import advice
 from coupler.cli.chat import listings
 from coupler.cli.chat.front import Front, Interrupted, Left
 from coupler.cli.chat.mentions import attached
 from coupler.cli.chat.own_commands import Message, Mistake, Order, understood
 from coupler.cli.chat.parts import Part, Planned, Remark
 from coupler.cli.chat.sittings import Sittings
-from coupler.cli.exec_codes import AUTH_REQUIRED, INTERRUPTED, code_of_error
+from coupler.cli.exec_codes import INTERRUPTED, code_of_error
 from coupler.cli.sessions_wording import clean, one_line
 from coupler.client.errors import AgentError
+from coupler.client.observation import AgentEnded, Observation
 from coupler.client.remote import RemoteAgent
 
 TWICE = 1.0
@@ -24,6 +26,8 @@ TWICE = 1.0
 
 
 NEVER = float("-inf")
+
+ENDED = AgentError("died", "the agent has ended")
 
 
 class Leave(Exception):  # noqa: N818 - nothing has failed
@@ -47,6 +51,8 @@ class Conversation:
         self._ending: list[asyncio.Task[None]] = []
         self._task: asyncio.Task[Any] | None = None
         self._is_left_at_once = False
+        self._is_reading = False
+        self._explaining: asyncio.Task[None] | None = None
 
     async def hold(self, resume: str | None, latest: bool) -> int:
         """Talk until somebody leaves; return the command's exit code."""
@@ -60,6 +66,12 @@ class Conversation:
             if not self._is_left_at_once:
                 raise
             return INTERRUPTED
+
+    def notice(self, observation: Observation) -> None:
+        """Take in what happens. That the agent ends is told at once where nobody waits for its answer."""
+        self._sittings.notice(observation)
+        if isinstance(observation, AgentEnded) and self._is_reading:
+            self._explain_early()
 
     def interrupt(self) -> None:
         """Ctrl-C while the agent works: the first cancels the turn, one right after it leaves."""
@@ -89,6 +101,9 @@ class Conversation:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     async def _take_line(self) -> None:
+        self._is_reading = True
+        if self._sittings.session.is_over:
+            self._explain_early()
         try:
             line = await self._front.read()
         except Left:
@@ -98,6 +113,8 @@ class Conversation:
                 raise Leave(INTERRUPTED) from None
             self._tell("Ctrl-C again leaves; Ctrl-D does, too.")
             return
+        finally:
+            self._is_reading = False
         match understood(line, [command.name for command in self._sittings.session.commands]):
             case Message(""):
                 return
@@ -110,7 +127,8 @@ class Conversation:
 
     async def _say(self, text: str) -> None:
         if self._sittings.session.is_over:
-            await self._revive(AgentError("died", "the agent has ended"))
+            await (self._explaining or self._explain(ENDED))
+            await self._start_again(ENDED)
         accepts = self._agent.capabilities.prompt_capabilities
         blocks, told = await asyncio.to_thread(attached, text, self._sittings.cwd, accepts)
         for sentence in told:
@@ -126,14 +144,30 @@ class Conversation:
         if self._is_left_at_once:
             raise Leave(INTERRUPTED) from None
         if self._sittings.session.is_over:
-            await self._revive(error)
+            await (self._explaining or self._explain(error))
+            await self._start_again(error)
         else:
             self._front.show(spoken_error(error, self._name))
 
-    async def _revive(self, error: AgentError) -> None:
-        """The agent is gone: say why, and start it again if that is wanted."""
+    def _explain_early(self) -> None:
+        """Say that the agent is gone while somebody may be typing, once."""
+        if self._explaining is None:
+            self._explaining = asyncio.get_running_loop().create_task(self._explain_and_advise())
+            self._ending.append(self._explaining)
+
+    async def _explain_and_advise(self) -> None:
+        await self._explain(ENDED)
+        if self._front.can_ask:
+            self._tell("What you send next starts it again, if you like.")
+
+    async def _explain(self, error: AgentError) -> None:
+        """The agent is gone: say why, as far as it left word."""
         explained = await self._sittings.session.with_last_words(error)
         self._front.show(spoken_error(explained, self._name))
+
+    async def _start_again(self, error: AgentError) -> None:
+        """Start an agent that is gone again, if that is wanted."""
+        self._explaining = None
         while True:
             try:
                 answer = await self._front.ask("Start it again? [Y/n] ")
@@ -245,6 +279,6 @@ def spoken_error(error: AgentError, agent: str) -> Remark:
         lines.append(f"exit code: {error.exit_code}")
     if error.stderr.strip():
         lines.append(clean(error.stderr.strip()[-2_000:]))
-    if error.code == AUTH_REQUIRED:
-        lines.append(f"It wants a login: run `coupler login {one_line(agent)!r}`.")
+    if told := advice(error, agent):
+        lines.append(clean(told))
     return Remark(clean(error.message), "\n".join(lines), "error")

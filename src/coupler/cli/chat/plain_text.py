@@ -38,11 +38,16 @@ def plain(part: Part) -> str:
         case Shown(note):
             return f"[{note}]"
         case Remark(title, detail):
-            return f"[{title}{f' {detail}' if detail else ''}]"
+            return f"[{title}]" if not detail else f"[{title}{'' if title.endswith('.') else ':'} {detail}]"
         case Wanted(call):
             return f"[wanted] {title_of(call)} ({one_line(call.kind)})"
         case Listing():
             return _listing(part)
+
+
+def plain_error(remark: Remark) -> str:
+    """What went wrong, for stderr: what the agent's process left stands on lines of its own."""
+    return "\n".join(filter(None, [remark.title, remark.detail]))
 
 
 def plain_whole(part: Numbered) -> str:
