@@ -3,7 +3,7 @@
 # have written, where they exist.
 
 PYTHON ?= python3
-WORKERS ?= 3
+WORKERS ?= 4
 VENV := .venv
 LOCK := build/lock
 BIN := $(VENV)/bin
@@ -24,11 +24,11 @@ demo: $(READY) ## Serve the example agent and drive it, in this terminal
 	$(BIN)/python examples/demo.py
 
 test: $(READY) node ## Run all tests in parallel and in random order
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 coverage: $(READY) ## Measure the branch coverage of the layers that promise one, processes included
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --cov --cov-report= $(MEASURED) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report= $(MEASURED) $(PYTEST_ARGS)
 	$(BIN)/coverage report
 	$(BIN)/coverage json -q -o coverage.json
 	$(BIN)/python scripts/check_coverage.py coverage.json

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-# One worker builds and installs for all.
-pytestmark = pytest.mark.xdist_group("wheel")
-
 ROOT = Path(__file__).parent.parent
 
 GREETER = """

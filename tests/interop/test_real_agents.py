@@ -19,7 +19,7 @@ from coupler.client.session import RemoteSession
 from coupler.events import Text
 from labs import others, scripted_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("real agents")]
+pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 Story = Callable[[RemoteSession, Path], Awaitable[T]]

@@ -19,7 +19,7 @@ from schema.samples import BOTH, Role
 from schema.strategies import JSON, values
 
 settings.register_profile(
-    "schema", max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    "schema", max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 PROFILE = settings.get_profile("schema")
 
