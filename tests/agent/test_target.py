@@ -114,6 +114,7 @@ class TestFromTheCommandLine:
         assert refusal(client) == f"there is no file {tmp_path}/gone.py"
         leave(client)
         assert b"there is no file" in client.stderr
+        assert b"Traceback" not in client.stderr
 
     def test_a_file_that_is_no_python_is_refused(self, start_target, app, tmp_path):
         app("hello", "notes.txt")

@@ -123,7 +123,7 @@ class Loading:
             raise
         except BaseException as error:
             # On stderr whatever the log settings are: this is what an editor's log shows the author.
-            sys.stderr.write(environment_masker().mask("".join(traceback.format_exception(error))))
+            sys.stderr.write(environment_masker().mask(_told(error)))
             self._outcome = _failure(words, error)
         else:
             self._outcome = blueprint
@@ -169,6 +169,13 @@ async def _import_in_thread(modules: list[str]) -> None:
 
     threading.Thread(target=run, name="coupler-imports", daemon=True).start()
     await done.wait()
+
+
+def _told(error: BaseException) -> str:
+    """A sentence for what is wrong with the command line; what is wrong in somebody's code needs its place."""
+    if isinstance(error, MissingExtraError | TargetError) and error.__cause__ is None:
+        return f"coupler serve: {error}\n"
+    return "".join(traceback.format_exception(error))
 
 
 def _failure(words: str, error: BaseException) -> RpcError:
