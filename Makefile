@@ -14,6 +14,9 @@ NODE_READY := $(NODE)/node_modules/.ready
 # Measuring makes tests twice as slow, so it is done for the layers that promise a coverage, and those alone.
 MEASURED := $(addprefix tests/,wire schema process store events agent sessions client)
 
+# Byte code is kept, whatever the shell says: the tests start thousands of processes.
+export PYTHONDONTWRITEBYTECODE =
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test coverage lint format bench docs lock clean node
 
@@ -24,11 +27,11 @@ demo: $(READY) ## Serve the example agent and drive it, in this terminal
 	$(BIN)/python examples/demo.py
 
 test: $(READY) node ## Run all tests in parallel and in random order
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 coverage: $(READY) ## Measure the branch coverage of the layers that promise one, processes included
 	$(BIN)/coverage erase
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report= $(MEASURED) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report= $(MEASURED) $(PYTEST_ARGS)
 	$(BIN)/coverage report
 	$(BIN)/coverage json -q -o coverage.json
 	$(BIN)/python scripts/check_coverage.py coverage.json

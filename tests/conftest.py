@@ -14,6 +14,13 @@ settings.register_profile("coupler", deadline=None)
 settings.load_profile("coupler")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that no worker is left alone with one at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(autouse=True)
 def coupler_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where Coupler keeps its state during the test."""

@@ -15,6 +15,8 @@ import pytest
 from agent.steps import asks, leave, text_of, tool_updates
 from raw_client import COUPLER, PATIENCE, RawClient, is_answer_to, serve, texts
 
+pytestmark = pytest.mark.slow
+
 SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"
 LEARNED = "Gj4Rn8Tb6Hm2Pd9Lf5Sc"
 NAMED = "Uy3Bq7Ne9Ga4Yx6Do8Tz"

@@ -14,6 +14,8 @@ import pytest
 
 from client.stage import Scripted
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 120.0
 

@@ -26,7 +26,10 @@ from cli.chat_stage import (
 )
 from client.stage import Scripted, gone_within
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals"),
+]
 
 ECHO = """
 for prompt in prompts():
@@ -141,6 +144,7 @@ class TestTalking:
             person.reads(READY)
             person.types(CTRL_O)
             person.reads("line 20\n")
+            person.reads(READY)
             person.types("/quit" + ENTER)
             assert person.ends() == 0
 

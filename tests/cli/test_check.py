@@ -12,6 +12,8 @@ from xml.etree import ElementTree as ET
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 CHECK = [sys.executable, "-m", "coupler", "check"]
 ECHO = [sys.executable, "-m", "coupler", "serve", str(ROOT / "examples" / "echo.py")]

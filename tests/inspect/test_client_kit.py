@@ -21,7 +21,7 @@ from coupler.inspect.conformance.scenario import scenarios
 
 HERE = Path(__file__).parent / "clients"
 CHECK = [sys.executable, "-m", "coupler", "check", "--client"]
-pytestmark = pytest.mark.usefixtures("unmeasured")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
 BY_EYE = {"C09", "C10", "C19"}
 

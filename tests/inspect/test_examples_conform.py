@@ -13,7 +13,7 @@ from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
 from coupler.inspect.conformance.report import Report
 
-pytestmark = pytest.mark.usefixtures("unmeasured")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -19,7 +19,7 @@ from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
 from coupler.inspect.conformance.report import Report, Result
 
-pytestmark = pytest.mark.usefixtures("unmeasured")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
 AGENTS = Path(__file__).parent / "agents"
 MODEL = [sys.executable, str(AGENTS / "model.py")]

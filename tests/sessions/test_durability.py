@@ -9,7 +9,7 @@ import pytest
 from raw_client import PATIENCE, is_answer_to, serve
 from sessions.steps import setup
 
-pytestmark = pytest.mark.usefixtures("unmeasured")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
 WITNESS = """
 import asyncio

@@ -7,6 +7,8 @@ import pytest
 
 from sessions.lean_client import serve_lean
 
+pytestmark = pytest.mark.slow
+
 CANCELLED_TURNS, WARM_UP = 1000, 50
 
 # One session each for what a turn may be busy with when it is cancelled.
