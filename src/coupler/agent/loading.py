@@ -172,7 +172,7 @@ async def _import_in_thread(modules: list[str]) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """A sentence for what is wrong with the command line; what is wrong in somebody's code needs its place."""
+    """A sentence for what is wrong with the command line; what is wrong in code needs its place."""
     if isinstance(error, MissingExtraError | TargetError) and error.__cause__ is None:
         return f"coupler serve: {error}\n"
     return "".join(traceback.format_exception(error))
