@@ -17,7 +17,20 @@ from coupler.cli.exec_options import (
     schema_of,
     servers_of,
 )
-from coupler.cli.options import ALLOW, CWD, DENY, FILES, MCP, MODE, MODEL, RECORD, TERMINALS, pairs, seconds
+from coupler.cli.options import (
+    ALLOW,
+    CWD,
+    DENY,
+    FILES,
+    MCP,
+    MODE,
+    MODEL,
+    OPTION,
+    RECORD,
+    TERMINALS,
+    pairs,
+    seconds,
+)
 from coupler.cli.policy_choice import PERMISSIONS
 
 
@@ -44,14 +57,7 @@ from coupler.cli.policy_choice import PERMISSIONS
 @CWD
 @MODEL
 @MODE
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    callback=pairs,
-    metavar="NAME=VALUE",
-    help="Set an option of the agent.",
-)
+@OPTION
 @MCP
 @click.option(
     "--permissions",

@@ -34,6 +34,14 @@ CWD = click.option(
 )
 MODEL = click.option("--model", metavar="NAME", help="The model, if the agent offers a choice.")
 MODE = click.option("--mode", metavar="NAME", help="The mode, if the agent offers several.")
+OPTION = click.option(
+    "--option",
+    "options",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=VALUE",
+    help="Set an option of the agent; may be repeated.",
+)
 MCP = click.option(
     "--mcp",
     multiple=True,

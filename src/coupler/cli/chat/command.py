@@ -17,7 +17,7 @@ import click
 
 from coupler.cli.exec_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
 from coupler.cli.exec_options import servers_of
-from coupler.cli.options import ALLOW, CWD, DENY, FILES, MCP, MODE, MODEL, RECORD, TERMINALS, pairs
+from coupler.cli.options import ALLOW, CWD, DENY, FILES, MCP, MODE, MODEL, OPTION, RECORD, TERMINALS, pairs
 from coupler.cli.policy_choice import PERMISSIONS, mode_that_allows_all, policy_of
 from coupler.extras import MissingExtraError, need
 
@@ -63,14 +63,7 @@ class ChatOptions:
 @click.option("--continue", "latest", is_flag=True, help="Go on with the latest session in this directory.")
 @MODEL
 @MODE
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    callback=pairs,
-    metavar="NAME=VALUE",
-    help="Set an option of the agent; may be repeated.",
-)
+@OPTION
 @MCP
 @click.option(
     "--permissions",
