@@ -41,8 +41,8 @@ EDIT = ToolCall(
     title="Edit app.py",
     kind="edit",
     status="completed",
-    locations=(ToolCallLocation("/work/app.py", 3), ToolCallLocation("/work/app.py")),
-    content=(Diff("/work/app.py", "a\nB\n", "a\nb\n"),),
+    locations=(ToolCallLocation("/project/app.py", 3), ToolCallLocation("/project/app.py")),
+    content=(Diff("/project/app.py", "a\nB\n", "a\nb\n"),),
 )
 RUN = ToolCall(
     id="c2",
@@ -68,17 +68,17 @@ def look(renderable, width=60, height=24, **options):
 
 
 def test_a_tool_call_tells_its_state_kind_places_and_number():
-    assert look(rendered(Called(3, EDIT), "/work"))[0] == "✓ Edit app.py  edit app.py:3  #3"
+    assert look(rendered(Called(3, EDIT), "/project"))[0] == "✓ Edit app.py  edit app.py:3  #3"
 
 
 def test_a_diff_is_shown_with_what_was_taken_and_added():
-    assert look(rendered(Called(3, EDIT), "/work"))[1:] == ["  @@ -1,2 +1,2 @@", "   a", "  -b", "  +B"]
+    assert look(rendered(Called(3, EDIT), "/project"))[1:] == ["  @@ -1,2 +1,2 @@", "   a", "  -b", "  +B"]
 
 
 def test_a_diff_of_another_file_than_the_call_names_is_named():
     assert look(rendered(Called(3, EDIT), "/elsewhere"))[1] == "  @@ -1,2 +1,2 @@"
-    moved = ToolCall(id="c", content=(Diff("/work/other.py", "x", None),))
-    assert look(rendered(Called(1, moved), "/work"))[1] == "  other.py"
+    moved = ToolCall(id="c", content=(Diff("/project/other.py", "x", None),))
+    assert look(rendered(Called(1, moved), "/project"))[1] == "  other.py"
 
 
 def test_long_output_is_collapsed_and_tells_how_to_see_it():
