@@ -106,6 +106,25 @@ def test_stdout_and_stderr_come_in_order(tmp_path: Path) -> None:
     run(story)
 
 
+def test_stderr_can_be_heard_apart_from_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coupler.process.job.LAST_WORDS", 20.0)
+
+    async def story() -> None:
+        stdout, stderr = Heard(), Heard()
+        script = "echo a; head -c 300000 /dev/zero >&2; echo c; (sleep 0.05; echo late >&2) >/dev/null &"
+        job = Job.start(shell(script), cwd=str(tmp_path), hears_stderr=True)
+        try:
+            await job.hear(stdout, stderr)
+            assert await job.wait() == 0
+        finally:
+            await job.end(1)
+            job.close()
+        assert stdout.output == b"a\nc\n"
+        assert stderr.output == bytes(300_000) + b"late\n"
+
+    run(story)
+
+
 def test_without_input_it_reads_from_the_null_device(tmp_path: Path) -> None:
     async def story() -> None:
         heard = Heard()

@@ -36,6 +36,8 @@ class Streams(NamedTuple):
     """False: it reads from the null device."""
     stderr_in_stdout: bool = False
     """True: what it writes to stderr comes from its stdout, in the order in which it was written."""
+    keeps_stderr: bool = True
+    """False: whoever spawned it takes `stderr_fd` and reads it; nothing of it is kept here."""
 
 
 APART = Streams()
@@ -84,6 +86,7 @@ class Child:
         self._exited = asyncio.Event()
         self._ending = asyncio.Lock()
         self._ended = False
+        self._keeps_stderr = streams.keeps_stderr
         self._start(words, program, directory, environment, streams)
 
     @property
@@ -101,6 +104,13 @@ class Child:
         """The read end of the child's stdout. Reading this hands it over: the reader owns and closes it."""
         self._owned.discard(self._stdout)
         return self._stdout
+
+    @property
+    def stderr_fd(self) -> int:
+        """The read end of a stderr that is not kept. Reading this hands it over, as with stdout."""
+        assert not self._keeps_stderr
+        self._owned.discard(self._stderr)
+        return self._stderr
 
     @property
     def stderr(self) -> str:
@@ -156,7 +166,8 @@ class Child:
         self._safety_net = weakref.finalize(
             self, _abandon, self._group, self._process, self._owned, os.getpid()
         )
-        self._read_stderr()
+        if self._keeps_stderr:
+            self._read_stderr()
         self._exit_fd = watch_exit(self._process, self._loop, self._note_exit)
         if self._exit_fd is not None:
             self._owned.add(self._exit_fd)
@@ -206,7 +217,7 @@ class Child:
             self._forget()
 
     def _read_last_words(self) -> None:
-        if sys.platform == "win32":
+        if sys.platform == "win32" or not self._keeps_stderr:
             return
         left = LAST_WORDS_BYTES
         while left > 0 and self._stderr in self._owned:

@@ -1,4 +1,4 @@
-"""A command that runs to its end: what it writes to stdout and stderr is one output, in order.
+"""A command that runs to its end: what it writes to stdout and stderr is one output, in order, or two.
 
 The output is over when everybody who could write to it has ended, or a moment after the command itself has:
 what it left running in its group may hold the pipe open for ever.
@@ -39,15 +39,21 @@ class Job:
         cwd: str,
         env: Environment | Mapping[str, str | None] | None = None,
         input: bytes | None = None,
+        hears_stderr: bool = False,
     ) -> "Job":
-        """Start the command, or raise `SpawnError`. Without input it reads from the null device."""
-        streams = Streams(has_stdin=input is not None, stderr_in_stdout=True)
-        return cls(Child.spawn(list(command), cwd=cwd, env=env, streams=streams), input)
+        """Start the command, or raise `SpawnError`. Without input it reads from the null device.
 
-    def __init__(self, child: Child, input: bytes | None) -> None:
+        What it writes to stderr is heard apart from stdout if asked for, else as part of it.
+        """
+        streams = Streams(input is not None, stderr_in_stdout=not hears_stderr, keeps_stderr=not hears_stderr)
+        child = Child.spawn(list(command), cwd=cwd, env=env, streams=streams)
+        return cls(child, input, hears_stderr=hears_stderr)
+
+    def __init__(self, child: Child, input: bytes | None, *, hears_stderr: bool = False) -> None:
         self._child = child
         self._loop = asyncio.get_running_loop()
         self._output = _Output(child.stdout_fd, self._loop)
+        self._errors = _Output(child.stderr_fd, self._loop) if hears_stderr else None
         self._input = _Input(child.stdin_fd, input, self._loop) if input is not None else None
         self._patience: asyncio.TimerHandle | None = None
         self._exit = asyncio.ensure_future(child.wait())
@@ -73,25 +79,29 @@ class Job:
         except ValueError:
             return None, f"SIG{-code}"
 
-    async def hear(self, listener: Listener) -> None:
-        """Give the listener each piece of the output, until the output is over."""
-        while chunk := await self._output.read():
-            await listener(chunk)
+    async def hear(self, listener: Listener, stderr: Listener = ignore) -> None:
+        """Give the listeners each piece of what is written, until that is over."""
+        if self._errors is None:
+            await self._output.hear(listener)
+            return
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._output.hear(listener))
+            both.create_task(self._errors.hear(stderr))
 
     async def wait(self) -> int:
         """Wait until the command itself has ended; return its return code."""
         return await self._child.wait()
 
-    async def end(self, grace: float, listener: Listener = ignore) -> None:
+    async def end(self, grace: float, listener: Listener = ignore, stderr: Listener = ignore) -> None:
         """End the command and all that it started: SIGTERM, and SIGKILL after `grace` seconds.
 
         It is heard meanwhile, so that nobody who cleans up waits for a reader. Cancelled, it kills at once.
         """
-        hearing = asyncio.ensure_future(self._hear_to_the_end(listener))
+        hearing = asyncio.ensure_future(self._hear_to_the_end(listener, stderr))
         try:
             await self._child.end(grace, linger=0)
             # Whoever left the group may hold the pipe still.
-            self._output.give_up()
+            self._give_up()
             await hearing
         finally:
             hearing.cancel()
@@ -103,19 +113,26 @@ class Job:
         if self._patience is not None:
             self._patience.cancel()
         self._output.close()
+        if self._errors is not None:
+            self._errors.close()
         if self._input is not None:
             self._input.close()
 
-    async def _hear_to_the_end(self, listener: Listener) -> None:
+    async def _hear_to_the_end(self, listener: Listener, stderr: Listener) -> None:
         try:
-            await self.hear(listener)
+            await self.hear(listener, stderr)
         except Exception:
             await self.hear(ignore)
             raise
 
     def _lose_patience(self, exit: "asyncio.Future[int]") -> None:
         if not exit.cancelled():
-            self._patience = self._loop.call_later(LAST_WORDS, self._output.give_up)
+            self._patience = self._loop.call_later(LAST_WORDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._output.give_up()
+        if self._errors is not None:
+            self._errors.give_up()
 
 
 class _Output:
@@ -130,6 +147,11 @@ class _Output:
         self._left = LAST_WORDS_BYTES
         if sys.platform != "win32":
             os.set_blocking(descriptor, False)
+
+    async def hear(self, listener: Listener) -> None:
+        """Give the listener each piece, until it is over."""
+        while chunk := await self.read():
+            await listener(chunk)
 
     async def read(self) -> bytes:
         """What was written since, or nothing when it is over."""

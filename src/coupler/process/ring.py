@@ -45,20 +45,20 @@ class Ring:
         # What is no text was replaced by something longer.
         self._dropped = True
         cut = encoded[len(encoded) - self._limit :]
-        return cut[_rest_of_character(cut) :].decode()
+        return cut[rest_of_character(cut) :].decode()
 
     def _whole_characters(self) -> bytes:
         if len(self._kept) > self._limit:
             self._trim()
         kept = bytes(self._kept)
-        return kept[_rest_of_character(kept) :] if self._dropped else kept
+        return kept[rest_of_character(kept) :] if self._dropped else kept
 
     def _trim(self) -> None:
         del self._kept[: -self._limit]
         self._dropped = True
 
 
-def _rest_of_character(kept: bytes) -> int:
+def rest_of_character(kept: bytes) -> int:
     """How many bytes at the beginning belong to a character that began before them."""
     begins = (index for index, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80)
     return next(begins, len(kept) if len(kept) < 4 else 0)
