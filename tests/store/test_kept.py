@@ -11,6 +11,7 @@ from contextlib import closing
 import pytest
 
 from coupler.store import migrations
+from coupler.store.errors import HeldError
 from coupler.store.kept import KeptSession
 
 
@@ -42,11 +43,27 @@ def test_a_directory_that_is_no_text_can_have_names(open_store):
     asyncio.run(story())
 
 
-def test_a_store_from_before_gets_the_table(path, open_store, monkeypatch):
+def test_a_name_is_held_by_one_user_until_it_is_released(open_store):
+    async def story():
+        store = open_store()
+        await store.hold_name("a", "/one")
+        await store.hold_name("a", "/two")
+        with pytest.raises(HeldError) as caught:
+            await store.hold_name("a", "/one")
+        assert caught.value.pid == os.getpid()
+        await store.release_name("a", "/one")
+        await store.hold_name("a", "/one")
+
+    asyncio.run(story())
+
+
+def test_a_store_from_before_gets_the_tables(path, open_store, monkeypatch):
     with monkeypatch.context() as older:
         older.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:3])
         open_store().close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)
 
-    assert asyncio.run(open_store().find_kept("a", "/one")) is None
+    store = open_store()
+    assert asyncio.run(store.find_kept("a", "/one")) is None
+    asyncio.run(store.hold_name("a", "/one"))

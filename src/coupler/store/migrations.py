@@ -103,7 +103,61 @@ def _add_kept_sessions(connection: sqlite3.Connection) -> None:
     )
 
 
-MIGRATIONS: Sequence[Migration] = (_create_tables, _add_choices, _add_trust, _add_kept_sessions)
+def _add_held_names(connection: sqlite3.Connection) -> None:
+    # Apart from the kept sessions: a name is in use before there is a session under it.
+    connection.execute(
+        """CREATE TABLE held_names (
+            directory BLOB NOT NULL,
+            name TEXT NOT NULL,
+            holder TEXT NOT NULL,
+            PRIMARY KEY (directory, name)
+        ) WITHOUT ROWID"""
+    )
+
+
+def _add_runs(connection: sqlite3.Connection) -> None:
+    # Runs of workflows, and what happened in each, in order: the columns before the body are what entries are
+    # looked for by.
+    for statement in (
+        """CREATE TABLE runs (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            workflow TEXT NOT NULL,
+            file BLOB NOT NULL,
+            digest TEXT NOT NULL,
+            sources BLOB NOT NULL,
+            inputs BLOB NOT NULL,
+            cwd BLOB NOT NULL,
+            session_id TEXT,
+            status TEXT NOT NULL,
+            exit_code INTEGER,
+            message TEXT NOT NULL,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL,
+            holder TEXT
+        )""",
+        """CREATE TABLE run_entries (
+            run INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            path TEXT NOT NULL,
+            visit INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (run, seq)
+        ) WITHOUT ROWID""",
+    ):
+        connection.execute(statement)
+
+
+MIGRATIONS: Sequence[Migration] = (
+    _create_tables,
+    _add_choices,
+    _add_trust,
+    _add_kept_sessions,
+    _add_held_names,
+    _add_runs,
+)
 
 
 def check_version(connection: sqlite3.Connection, path: str) -> bool:

@@ -13,9 +13,11 @@ from coupler.store.choices import ChoiceRecord, forget_choices, read_choices, re
 from coupler.store.cursor import Query, Seal
 from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
+from coupler.store.held_names import hold_name, release_name
 from coupler.store.holder import Holder
 from coupler.store.journal import Entry, Journal, read_end, read_entries, read_keys
 from coupler.store.kept import KeptSession, find_kept, forget_kept, keep_session
+from coupler.store.runs import Runs
 from coupler.store.scribe import Scribe
 from coupler.store.sessions import Page, SessionRecord, Sessions, has_deleted, purge_slice
 from coupler.store.trust import Trust
@@ -31,6 +33,7 @@ class Store:
         seal = Seal(database.wait_to_read(_cursor_key))
         self.blocking = BlockingStore(database, Sessions(seal, holder))
         self.trust = Trust(database)
+        self.runs = Runs(database, holder)
         self._database = database
         self._holder = holder
         self._sessions = Sessions(seal, holder)
@@ -165,6 +168,16 @@ class Store:
     async def forget_kept(self, name: str, directory: str) -> bool:
         """Forget a name in a directory; False if there was none."""
         return await self._database.attempt(lambda connection: forget_kept(connection, name, directory))
+
+    async def hold_name(self, name: str, directory: str) -> None:
+        """Take a name in a directory for one user; raises HeldError if somebody that lives has it."""
+        await self._database.attempt(lambda connection: hold_name(connection, self._holder, name, directory))
+
+    async def release_name(self, name: str, directory: str) -> None:
+        """Let others take the name."""
+        await self._database.attempt(
+            lambda connection: release_name(connection, self._holder, name, directory)
+        )
 
     async def flush(self) -> None:
         """Make everything so far durable."""
