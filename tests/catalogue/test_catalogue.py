@@ -185,6 +185,8 @@ class TestConfiguration:
             ("[agents.mine]\ncommand = 'a \"b'", "a quote is open"),
             ("[agents.mine]\nenv = 'A=b'", "must be a table of texts"),
             ("[agents.mine.env]\nA = 1", "must be a text"),
+            ("[agents.mine]\nfiles = 'all'", "must be one of 'none', 'read', 'write'"),
+            ("[agents.mine]\nfiles = [1]", "must be one of 'none', 'read', 'write'"),
             ('[agents."a b"]\ncommand = "x"', "must be called by letters"),
         ],
     )
@@ -223,6 +225,37 @@ class TestConnecting:
                 return (await (await agent.new()).prompt("hello")).text
 
         assert asyncio.run(work()) == "1two"
+
+    @pytest.mark.parametrize(
+        ("name", "setting", "given", "offered"),
+        [
+            ("mine", "", {}, "read"),
+            ("mine", 'files = "write"', {}, "read write"),
+            ("mine", 'files = "write"', {"files": "none"}, ""),
+            ("gemini", "", {}, ""),
+            ("gemini", 'files = "read"', {}, "read"),
+            ("gemini", "", {"files": "write"}, "read write"),
+        ],
+    )
+    def test_an_agent_is_offered_the_files_that_are_usual_for_it_unless_somebody_says_so(
+        self, user_says, tmp_path, name, setting, given, offered
+    ):
+        agent = tmp_path / "agent.py"
+        agent.write_text(
+            "from coupler import serve\n"
+            "async def tell(turn):\n"
+            "    gates = {'read': 'fs.readTextFile', 'write': 'fs.writeTextFile'}\n"
+            "    offered = [name for name, gate in gates.items() if turn.editor.offers(gate)]\n"
+            "    await turn.say(' '.join(offered) + '.')\n"
+            "serve(tell)\n"
+        )
+        user_says(f'[agents.{name}]\ncommand = ["{sys.executable}", "{agent}"]\n{setting}')
+
+        async def work():
+            async with connect(name, **given) as agent:
+                return (await (await agent.new()).prompt("hello")).text
+
+        assert asyncio.run(work()) == f"{offered}."
 
     def test_the_native_form_runs_the_program(self, tmp_path, monkeypatch):
         program = tmp_path / "claude"

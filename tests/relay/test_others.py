@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from client.stage import run
 from coupler import Policy, connect
 from coupler.events import Text
 from interop.conftest import sdk_agent  # noqa: F401 - a fixture
+from labs import others, scripted_model
 from raw_client import COUPLER
 
 REFERENCE = Path(__file__).parent.parent.parent / "examples" / "reference.py"
@@ -75,3 +79,40 @@ def test_the_reference_agent_does_the_same_behind_a_relay(tmp_path: Path) -> Non
         assert await done(relayed(command), tmp_path / "a") == await done(command, tmp_path / "b")
 
     run(story())
+
+
+@pytest.fixture
+def opencode(tmp_path: Path) -> Iterator[others.Other]:
+    """OpenCode with a scripted model; the test is skipped where it is missing, and fails there under CI."""
+    server = scripted_model.serve()
+    try:
+        yield others.opencode(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
+    except others.MissingError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.slow
+def test_opencode_goes_on_with_a_session_after_a_restart(opencode: others.Other, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    asked = "Good morning"
+
+    async def story() -> None:
+        settings = {"env": opencode.env, "startup_timeout": 60.0}
+        async with connect(relayed(opencode.command), **settings) as agent:
+            session = await agent.new(cwd=project)
+            first = await session.prompt(asked)
+            assert first.text.strip() == "Hello from the scripted model."
+        async with connect(relayed(opencode.command), **settings) as agent:
+            again = await agent.load(session.id, cwd=project)
+            told = "".join(each.event.text for each in again.record if isinstance(each.event, Text))
+            assert told.strip() == first.text.strip()
+            assert (await again.prompt(asked)).text.strip() == first.text.strip()
+
+    # It takes seconds to start, and is started twice: more than other stories may take.
+    asyncio.run(asyncio.wait_for(story(), 90))

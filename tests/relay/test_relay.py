@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from client.stage import Scripted, gone_within
-from raw_client import COUPLER, Frame, RawClient, is_answer_to, texts
+from raw_client import COUPLER, RawClient, is_answer_to, texts
+from relay.editing import answering, chosen, updates
 
 Script = Callable[[str], Scripted]
 Serve = Callable[..., RawClient]
@@ -19,26 +19,6 @@ ECHO = """
     for prompt in prompts():
         send(say(text_of(prompt), prompt["params"]["sessionId"]), end(prompt))
 """
-
-
-def answering(client: RawClient, request: Frame, answer: Callable[[Frame], Any]) -> list[Frame]:
-    """Send a request and answer what comes meanwhile; all frames up to the request's own answer."""
-    client.send(request)
-    frames: list[Frame] = []
-    while not frames or not is_answer_to(frames[-1], request["id"]):
-        frames.append(frame := client.read())
-        if "method" in frame and "id" in frame:
-            client.send({"id": frame["id"], **answer(frame)})
-    return frames
-
-
-def updates(frames: list[Frame], kind: str) -> list[Frame]:
-    told = [frame["params"]["update"] for frame in frames if frame.get("method") == "session/update"]
-    return [update for update in told if update["sessionUpdate"] == kind]
-
-
-def chosen(option: str) -> Callable[[Frame], Any]:
-    return lambda frame: {"result": {"outcome": {"outcome": "selected", "optionId": option}}}
 
 
 def test_what_the_agent_says_arrives_with_its_ids(script: Script, relay: Serve) -> None:
@@ -571,6 +551,8 @@ def test_an_agent_that_cannot_be_started_is_told_where_sessions_are_asked_for(re
         editor.initialize()
         refused = editor.call("session/new", {"cwd": "/", "mcpServers": []})["error"]
         assert "no such model" in refused["message"]
+    assert b"could not be made: could not start" in editor.stderr
+    assert b"Traceback" not in editor.stderr
 
 
 def test_the_agent_behind_ends_with_the_editor(script: Script, relay: Serve) -> None:

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from coupler.client.files import FileAccess
 from coupler.client.quirks import Quirks
 from coupler.config.origin import Origin
 
@@ -44,6 +45,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     """The command with which people log in, where the agent itself offers no better way."""
     env: Mapping[str, str] = {}
     """What its environment needs besides ours."""
+    files: FileAccess | None = None
+    """What its ACP form is offered of files unless somebody says so; None is what every agent is offered."""
     quirks: Quirks | None = None
     origin: Origin | None = None
     """Where it was configured; None if it is only known to the catalogue."""

@@ -46,6 +46,7 @@ def _with_native_form() -> Iterator[Entry]:
         native="gemini",
         install=_npm("@google/gemini-cli"),
         login="gemini",
+        files="none",  # where it reads through us it takes "not found" for a failure, and makes no new files
     )
     yield Entry(
         name="copilot",

@@ -26,9 +26,31 @@ def joined(config: Config) -> dict[str, Entry]:
     from coupler.config.keys import AGENTS
 
     found = {entry.name: entry for entry in known()}
-    for table in config[AGENTS]:
-        found[table.name] = _configured(table, found.get(table.name))
-    return found
+    tables = {table.name: table for table in config[AGENTS]}
+    return {**found, **{name: _standing(name, tables, found) for name in tables}}
+
+
+def _standing(
+    name: str, tables: Mapping[str, AgentTable], known: Mapping[str, Entry], above: tuple[str, ...] = ()
+) -> Entry:
+    """The entry of a table, on top of the one that it stands on."""
+    table = tables[name]
+    if table.agent is None:
+        return _configured(table, known.get(name))
+    base, _, form = table.agent.partition(":")
+    if base in above or (base not in tables and base not in known):
+        wrong = "in the end stands on itself" if base in above else "is unknown"
+        missing = Entry(name=name, title=name, install=f"Its `agent`, {base}, {wrong}: see {table.origin}.")
+        return _configured(table, missing)
+    below = _standing(base, tables, known, (*above, name)) if base in tables else known[base]
+    return _configured(table, _of_form(below, form, name))
+
+
+def _of_form(entry: Entry, form: str, name: str) -> Entry:
+    """The same agent under another name, in one of its forms if that is wanted."""
+    if form == "native":
+        return structs.replace(entry, name=name, programs=(), package=None)
+    return structs.replace(entry, name=name, native=None if form == "acp" else entry.native)
 
 
 def configuration(cwd: str | os.PathLike[str] | None) -> Config:
@@ -51,6 +73,8 @@ def _configured(table: AgentTable, before: Entry | None) -> Entry:
     changes: dict[str, object] = {"origin": table.origin, "env": _joined_env(entry.env, table.env)}
     if table.title is not None:
         changes["title"] = table.title
+    if table.files is not None:
+        changes["files"] = table.files
     if table.command is not None:
         # Somebody's own command is what is meant, whatever else is installed.
         changes |= {

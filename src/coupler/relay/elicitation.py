@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.client.elicitation import MOST_PAGES
-from coupler.client.service import Listener, Service
+from coupler.client.responder import Listener, Responder
 from coupler.relay.reasons import NOT_IN_A_TURN
 from coupler.schema.v1 import (
     CancelElicitationResponse,
@@ -38,7 +38,7 @@ class RelayedQuestions:
         self._find = find
         self._pages: dict[str, Relayed] = {}
 
-    def services(self) -> dict[str, Service | Listener]:
+    def responders(self) -> dict[str, Responder | Listener]:
         """Who answers, and who hears of completed pages."""
         return {
             "elicitation/create": self,

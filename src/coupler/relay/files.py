@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from coupler.client.files import Files
+from coupler.client.files import FileAccess, Files
 from coupler.client.reasons import OUTSIDE_ROOTS
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError
@@ -30,8 +30,8 @@ WRITES = "fs.writeTextFile"
 class RelayedFiles(Files):
     """Reads and writes, each judged by the rules first. Nothing outside of the session's directories."""
 
-    def __init__(self, find: Callable[[str], Relayed | None]) -> None:
-        super().__init__("write")
+    def __init__(self, access: FileAccess, find: Callable[[str], Relayed | None]) -> None:
+        super().__init__(access)
         self._find = find
 
     async def _read(self, request: ReadTextFileRequest, session: RemoteSession) -> ReadTextFileResponse:

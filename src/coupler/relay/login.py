@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
 """Set for a login in a terminal: the agent's command is then run itself, and nothing is served."""
 
+BY_NAME = "by name"
+"""What it is set to if the first word of the command may be a name of the catalogue, and not a program."""
+
 
 class RelayedLogins(Logins):
     """Passes on. Whether it is needed the agent says when it is asked for a session."""
@@ -41,14 +44,15 @@ class RelayedLogins(Logins):
             raise as_answer(error, self._relay.words) from None
 
 
-def relayed_method(method: AuthMethod) -> AuthMethod | None:
+def relayed_method(method: AuthMethod, words: str) -> AuthMethod | None:
     """A way to log in, as the editor is told of it; None for one that this version does not know.
 
-    Who logs in in a terminal runs our command with the agent's arguments behind it.
+    Who logs in in a terminal runs our command, which ends with the `words`, with the method's own behind it.
     """
     match method:
         case AuthMethodTerminal(env=env):
-            return msgspec.structs.replace(method, env={**(env or {}), LOGIN_VARIABLE: "1"})
+            how = BY_NAME if len(words.split()) == 1 else "1"
+            return msgspec.structs.replace(method, env={**(env or {}), LOGIN_VARIABLE: how})
         case AuthMethodAgent():
             return method
         case _:

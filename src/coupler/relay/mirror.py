@@ -35,6 +35,7 @@ from coupler.events import (
 from coupler.events.event import Role
 from coupler.events.tool_call import plain_text_of
 from coupler.permission.action import KINDS
+from coupler.relay.interlude import OVERHEAD
 from coupler.relay.wording import in_known_words
 from coupler.schema.unknown import Unknown
 from coupler.schema.v1 import Content as ToolContent
@@ -300,4 +301,4 @@ def _continuation(
 
 
 def _size(event: Event) -> int:
-    return len(event.text) if isinstance(event, Text | Thought) else len(json.encode(event))
+    return OVERHEAD + (len(event.text) if isinstance(event, Text | Thought) else len(json.encode(event)))

@@ -12,36 +12,41 @@ from coupler.relay.elicitation import RelayedQuestions
 from coupler.relay.files import RelayedFiles
 from coupler.relay.terminals import RelayedTerminals
 from coupler.schema.methods import offers
-from coupler.schema.v1 import AuthCapabilities, ClientCapabilities, FileSystemCapabilities
+from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 
 if TYPE_CHECKING:
-    from coupler.client.service import Listener, Service
+    from coupler.client.files import FileAccess
+    from coupler.client.responder import Listener, Responder
     from coupler.relay.relayed import Relayed
 
 
 class RelayOffer(Offer):
-    """Files and terminals always, because we have them if the editor has not; questions if it takes them."""
+    """Files and terminals, because we have them if the editor has not; questions if it takes them.
 
-    def __init__(self, editor: ClientCapabilities, find: Callable[[str], Relayed | None]) -> None:
-        super().__init__()
+    Only an agent for which somebody has said so is offered fewer files.
+    """
+
+    def __init__(
+        self, editor: ClientCapabilities, find: Callable[[str], Relayed | None], files: FileAccess | None
+    ) -> None:
+        super().__init__(files=files or "write")
         self._editor = editor
         self._find = find
 
     def capabilities(self) -> ClientCapabilities:
         return msgspec.structs.replace(
             super().capabilities(),
-            fs=FileSystemCapabilities(read_text_file=True, write_text_file=True),
             terminal=True,
             elicitation=self._editor.elicitation,
             auth=AuthCapabilities(terminal=self._editor.auth.terminal),
         )
 
-    def services(self) -> Mapping[str, Service | Listener]:
-        services: dict[str, Service | Listener] = {
-            **super().services(),
-            **RelayedFiles(self._find).services(),
-            **RelayedTerminals(self._find).services(),
+    def responders(self) -> Mapping[str, Responder | Listener]:
+        responders: dict[str, Responder | Listener] = {
+            **super().responders(),
+            **RelayedFiles(self._files, self._find).responders(),
+            **RelayedTerminals(self._find).responders(),
         }
         if offers(self._editor, "elicitation"):
-            services.update(RelayedQuestions(self._find).services())
-        return services
+            responders.update(RelayedQuestions(self._find).responders())
+        return responders

@@ -46,6 +46,7 @@ class Relay:
         self.remote = remote
         self.words = words
         self._options = options
+        self._files = remote.wanted_files
         self._sessions: dict[str, Relayed] = {}
         self._starting = asyncio.Lock()
         self._is_started = False
@@ -63,7 +64,7 @@ class Relay:
 
     async def introduce(self, editor: Editor) -> InitializeResponse:
         """Start the agent with what its editor offers, and tell what both can do together."""
-        self.remote.offer_instead(RelayOffer(editor.capabilities, self.find))
+        self.remote.offer_instead(RelayOffer(editor.capabilities, self.find, self._files))
         await self.started()
         return self._introduction()
 
@@ -104,6 +105,18 @@ class Relay:
         """Whether the agent has advertised a capability."""
         return self.remote.offers(gate)
 
+    async def forget(self, session_id: str, state: Any) -> None:
+        """Let the agent delete its own session as well, where it can. Ours is gone, whatever it says."""
+        remote = Relayed.remote_of(session_id, state)
+        if remote is None:
+            return
+        try:
+            await self.started()
+            if self.offers("sessionCapabilities.delete"):
+                await self.remote.delete(remote)
+        except (AgentError, RpcError) as error:
+            log.warning("the agent has not deleted its own session: %s", error)
+
     async def close(self) -> None:
         """End the agent."""
         if self._is_started:
@@ -120,7 +133,7 @@ class Relay:
             mcp_capabilities=self._mcp_capabilities(ours.agent_capabilities.mcp_capabilities),
             auth=AgentAuthCapabilities(logout=LogoutCapabilities() if can_log_out else UNSET),
         )
-        methods = (relayed_method(method) for method in self.remote.auth_methods)
+        methods = (relayed_method(method, self.words) for method in self.remote.auth_methods)
         return msgspec.structs.replace(
             ours,
             agent_capabilities=capabilities,

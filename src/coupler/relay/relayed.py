@@ -13,12 +13,14 @@ from coupler.agent.agent import Agent
 from coupler.agent.ledger import text_content
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
+from coupler.client.policy import Policy
 from coupler.events import Commands, Event, Info, Mode, Options, Text, Thought, Usage
 from coupler.mcp.servers import merged
 from coupler.relay.blocks import adapted
 from coupler.relay.errors import as_answer
 from coupler.relay.guard import Guard
 from coupler.relay.handover import transcript_of
+from coupler.relay.interlude import Interlude
 from coupler.relay.mirror import Mirror
 from coupler.relay.settings import MODEL, adopt, commands_of, modes_of, options_of, values_of
 from coupler.relay.terminals import release
@@ -59,6 +61,7 @@ class Relayed(Agent):
         self._shown_terminals: set[str] = set()
         self._outputs: dict[str, str] = {}
         self._was_prompted = False
+        self._interlude = Interlude(session, lambda work: self._remote.start(work))
         self._relay = relay
         self._remote: RemoteSession
         self._goes_on = False
@@ -103,6 +106,7 @@ class Relayed(Agent):
         await self._reopen()
 
     async def closed(self, session: Session) -> None:
+        self._interlude.end()
         await self._leave_remote()
 
     async def mode_changed(self, session: Session) -> None:
@@ -121,7 +125,9 @@ class Relayed(Agent):
         # A turn that was given up may still run there; what it says is no part of this one.
         await self._remote.cancel()
         blocks = await self._blocks(turn)
-        self.turn, self._was_prompted = turn, True
+        self._interlude.end()
+        self._interlude.is_kept = self._was_prompted = True
+        self.turn = turn
         mirror = self.mirror = Mirror(turn, terminal=self._terminal, overflowed=self._remote.end_turn)
         try:
             reply = await self._remote.prompt(blocks)
@@ -148,6 +154,14 @@ class Relayed(Agent):
             return blocks
         return (TextContent(transcript), *blocks)
 
+    @staticmethod
+    def remote_of(session_id: str, state: Any) -> str | None:
+        """The session behind that alone belongs to the one with this state; none if that is only a copy."""
+        if not isinstance(state, dict) or state.get("session") != session_id:
+            return None
+        remote = state.get("remote")
+        return remote if isinstance(remote, str) else None
+
     async def _open_remote(self) -> None:
         state = self.session.state
         earlier = state.get("remote") if isinstance(state, dict) else None
@@ -156,6 +170,8 @@ class Relayed(Agent):
         self._goes_on = goes_on
         self._hands_over = goes_on and remote is None
         self._remote = remote or await self._relay.remote.new(**self._options())
+        # What is done through us may concern all directories that the user has named, told or not.
+        self._remote.roots = self.session.roots
         self._remote.on_event(self._notice)
         self._relay.adopt(self._remote.id, self)
         self.session.state = {"session": self.session.id, "remote": self._remote.id}
@@ -164,7 +180,7 @@ class Relayed(Agent):
         """The session of before, where the agent can open it; None if there has to be another one."""
         relay, options = self._relay, self._options()
         # A copy of a session has the original's state: the two must not become one behind us.
-        is_copy = self.session.state.get("session") != self.session.id
+        is_copy = self.remote_of(self.session.id, self.session.state) is None
         try:
             if is_copy:
                 return (
@@ -199,7 +215,7 @@ class Relayed(Agent):
         options: SessionOptions = {
             "cwd": session.cwd,
             "mcp_servers": tuple(merged(session.project.mcp_servers, session.mcp_servers).values()),
-            "permissions": self.guard.decide,
+            "permissions": Policy.ask(self.guard.decide),
         }
         if self._relay.offers("sessionCapabilities.additionalDirectories"):
             options["additional_directories"] = session.roots[1:]
@@ -262,19 +278,9 @@ class Relayed(Agent):
             case _ if self.mirror is not None and not late:
                 self.mirror.take(event)
             case Text() | Thought() if session.is_known:
-                self._say_between_turns(event)
+                self._interlude.say(event)
             case _:
                 log.info("%s came outside of a turn, and is not passed on", type(event).__name__)
-
-    def _say_between_turns(self, event: Text | Thought) -> None:
-        outlet = self.session.outlet
-        piece = event if event.message_id else type(event)(event.text, outlet.new_message_id())
-        # What comes before the first prompt belongs to no turn, and so is not kept.
-        if self._was_prompted:
-            outlet.send(piece)
-        else:
-            outlet.show(piece)
-        outlet.end_message()
 
     def _terminal(self, id: str) -> ToolCallContent:
         return Terminal(id) if id in self._shown_terminals else text_content(self._outputs.get(id, ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from coupler.client.terminals import Terminals
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError
 from coupler.permission.action import Action
+from coupler.relay.live_output import LiveOutput
 from coupler.schema.v1 import (
     CreateTerminalRequest,
     CreateTerminalResponse,
@@ -49,12 +51,21 @@ class RelayedTerminals(Terminals):
             return await super()._create(request, session)
         await relayed.guard.require(_action(request, relayed), _line(request))
         if not relayed.can_ask_editor(TERMINAL):
-            return await super()._create(request, session)
+            return await self._create_here(request, session, relayed)
         cwd = await _directory(request, relayed)
         asked = msgspec.structs.replace(request, session_id=relayed.session.id, cwd=cwd)
         created: CreateTerminalResponse = await relayed.session.outlet.ask(asked)
         relayed.editor_made(created.terminal_id)
         return CreateTerminalResponse(created.terminal_id)
+
+    async def _create_here(
+        self, request: CreateTerminalRequest, session: RemoteSession, relayed: Relayed
+    ) -> CreateTerminalResponse:
+        created = await super()._create(request, session)
+        terminal = self._find(created.terminal_id, session)
+        show = partial(relayed.show_output, created.terminal_id)
+        LiveOutput(terminal, show, relayed.session.outlet.has_room)
+        return created
 
     async def _output(self, request: TerminalOutputRequest, session: RemoteSession) -> TerminalOutputResponse:
         relayed = self._with_editors(request.terminal_id, session)
