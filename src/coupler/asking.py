@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar, Unpack, overload
+from os import PathLike
+from typing import Any, TypeVar, Unpack, overload
 
 from coupler.client.budget import Budget
+from coupler.client.elicitation import OnForm, OnUrl
+from coupler.client.errors import AgentError
+from coupler.client.files import FileAccess
 from coupler.client.observation import OnEvent
 from coupler.client.opening import TEMPORARY, SessionOptions
 from coupler.client.quirks import Quirks
-from coupler.client.terms import Check
+from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Terms
 from coupler.coupling import connect
 from coupler.process.environment import Environment
 from coupler.schema.v1 import ContentBlock
@@ -23,22 +28,29 @@ T = TypeVar("T")
 
 
 class AskOptions(SessionOptions, total=False):
-    """What `ask` takes: all that `agent.new` does, and these of `connect` and `session.prompt`."""
+    """What `ask` takes: all that `agent.new`, `connect` and `session.prompt` do."""
 
     env: Environment | Mapping[str, str | None]
-    files: Literal["none", "read", "write"]
-    terminals: bool
     startup_timeout: float
+    frame_limit: int
     quirks: Quirks
     on_event: OnEvent
+    files: FileAccess
+    terminals: bool
+    on_form: OnForm
+    on_url: OnUrl
+    record: str | PathLike[str]
     until: Check
     rounds: int
     budget: Budget
     timeout: float
+    """Of all of it, also of the start."""
+    grace: float
+    repairs: int
 
 
-OF_CONNECT = frozenset({"env", "files", "terminals", "startup_timeout", "quirks", "on_event"})
-OF_PROMPT = frozenset({"until", "rounds", "budget", "timeout"})
+OF_PROMPT = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs"})
+OF_CONNECT = frozenset(AskOptions.__annotations__) - frozenset(SessionOptions.__annotations__) - OF_PROMPT
 
 
 @overload
@@ -84,21 +96,49 @@ def ask(
     turn and ends the agent.
     """
     _refuse_unknown(options)
-    budget = options.get("budget")
-    if budget is not None:
-        budget.refuse_if_spent()
-    return _waited_for(_answer(agent, prompt, output, {**options}))
+    terms = _terms(options)
+    terms.refuse_if_over()
+    return _waited_for(_answer(agent, prompt, output, {**options}, terms))
 
 
-async def _answer(agent: Any, prompt: Any, output: Any, options: dict[str, Any]) -> Any:
+def _terms(options: AskOptions) -> Terms:
+    """The bounds of all of it. Looked at before anything is started."""
+    return Terms(
+        rounds=options.get("rounds", MOST_ROUNDS),
+        budget=options.get("budget"),
+        timeout=options.get("timeout"),
+        grace=options.get("grace", GRACE),
+    )
+
+
+async def _answer(agent: Any, prompt: Any, output: Any, options: dict[str, Any], terms: Terms) -> Any:
+    began = time.monotonic()
+    left = terms.seconds_left()
     cwd = options.get("cwd", ".")
     connecting = {name: options.pop(name) for name in OF_CONNECT & options.keys()}
     prompting = {name: options.pop(name) for name in OF_PROMPT & options.keys()}
-    async with connect(agent, cwd="." if cwd == TEMPORARY else cwd, **connecting) as remote:
-        session = await remote.new(**options, output=output)
-        reply = await session.prompt(prompt, output=output, **prompting)
+    remote = connect(agent, cwd="." if cwd == TEMPORARY else cwd, **connecting)
+    if left is not None:
+        remote.start_within(left)
+    try:
+        async with remote:
+            session = await remote.new(**options, output=output)
+            if terms.timeout is not None:
+                prompting["timeout"] = max(terms.timeout - (time.monotonic() - began), 0.0)
+            reply = await session.prompt(prompt, output=output, **prompting)
+    except AgentError as error:
+        raise _in_words_of_timeout(error, left, time.monotonic() - began) from None
     reply.raise_for_stop()
     return reply.text if output is None else reply.output
+
+
+def _in_words_of_timeout(error: AgentError, left: float | None, elapsed: float) -> AgentError:
+    """An agent that had no more time to start is late; and who asked knows of the whole timeout alone."""
+    is_late_start = error.kind in ("initialize", "session") and error.code is None
+    if left is None or elapsed < left or not (error.kind == "deadline" or is_late_start):
+        return error
+    message = f"the agent was not done within {left:.3g} s"
+    return AgentError("deadline", message, exit_code=error.exit_code, stderr=error.stderr, reply=error.reply)
 
 
 def _refuse_unknown(options: AskOptions) -> None:

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from coupler.client.confinement import Confinement
 from coupler.client.connection import FRAME_LIMIT
 from coupler.client.errors import AgentError
 from coupler.client.link import LastWords, Link, ProcessLink
@@ -48,7 +49,7 @@ def connect(
     frame_limit: int = FRAME_LIMIT,
     quirks: Quirks | None = None,
     on_event: OnEvent | None = None,
-    files: FileAccess = "read",
+    files: FileAccess | None = None,
     terminals: bool = False,
     on_form: OnForm | None = None,
     on_url: OnUrl | None = None,
@@ -63,14 +64,23 @@ def connect(
     the file `record`, without secrets, as `coupler record` does it; each start has a file of its own.
 
     Through us the agent may read the files in a session's directories; `files="write"` lets it write them,
-    too, and "none" neither. With `terminals` it may run commands there. `on_form` and `on_url` are functions
-    that ask the user what the agent wants to know.
+    too, and "none" neither; agents that cannot deal with that are offered what the catalogue says. With
+    `terminals` it may run commands there. `on_form` and `on_url` are functions that ask the user what the
+    agent wants to know.
     """
+    _refuse_no_agent(agent)
     words = words_of(agent)
     if isinstance(agent, str) and (meant := named(agent, cwd=cwd, env=env)) is not None:
         agent, env = meant.target, meant.env
-        quirks = quirks or meant.quirks
+        quirks, files = quirks or meant.quirks, files or meant.files
     timeout = usual_startup_timeout(agent) if startup_timeout is None else startup_timeout
+    confinement = confinement_of(agent)
+    if confinement is not None and (files is not None or terminals):
+        raise AgentError(
+            "spawn",
+            f"{confinement.agent} reads, writes and runs commands by itself, so that `files` and `terminals` "
+            "cannot keep it from that: leave them out and choose a mode, or drive its ACP form",
+        )
 
     def link() -> Link:
         way = link_to(agent, cwd=cwd, env=env)
@@ -86,6 +96,7 @@ def connect(
         offer=Offer(files=files, terminals=terminals, on_form=on_form, on_url=on_url),
         quirks=quirks,
         on_event=on_event,
+        confinement=confinement,
     )
 
 
@@ -110,6 +121,12 @@ class Pool(SessionPool):
     def __init__(self, *, most: int = MOST_AGENTS, idle: float = IDLE_SECONDS) -> None:
         """With `most` agents in use others wait; what nobody uses for `idle` seconds is ended."""
         super().__init__(connect, most=most, idle=idle)
+
+
+def confinement_of(agent: object) -> Confinement | None:
+    """How an agent of this process is kept to a policy, if it is one that asks for nothing."""
+    confinement = getattr(agent, "confinement", None)
+    return confinement if isinstance(confinement, Confinement) else None
 
 
 def words_of(agent: str | Sequence[str] | Any) -> str:
@@ -158,11 +175,12 @@ def _recorded(
 
 
 class Meant(NamedTuple):
-    """What a name of the catalogue stands for: a command or an `Agent`, its environment and its quirks."""
+    """What a name of the catalogue stands for: a command or an `Agent`, and how it is to be taken."""
 
     target: Any
     env: Environment | Mapping[str, str | None] | None
     quirks: Quirks | None
+    files: FileAccess | None = None
 
 
 def named(
@@ -184,7 +202,7 @@ def named(
     if not isinstance(env, Environment):
         env = {**entry.env, **(env or {})} or None
     if chosen.form == "acp":
-        return Meant([*chosen.command], env, entry.quirks)
+        return Meant([*chosen.command], env, entry.quirks, entry.files)
     return Meant(_native(entry.native or "", env), None, entry.quirks)
 
 
@@ -202,8 +220,10 @@ def _native(name: str, env: Environment | Mapping[str, str | None] | None) -> An
 class LocalLink:
     """An agent in this process and event loop, which speaks the protocol all the same."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: Any, *, store: str | bool = False) -> None:
+        """`store` is the file that keeps its sessions; most are not kept."""
         self._target = target
+        self._store = store
         self._serving: asyncio.Task[None]
 
     def open(self) -> Transport:
@@ -217,7 +237,7 @@ class LocalLink:
             raise AgentError("spawn", str(error)) from None
         ours, theirs = MemoryTransport.pair()
         self._serving = asyncio.get_running_loop().create_task(
-            serve_async(self._target, transport=theirs, store=False)
+            serve_async(self._target, transport=theirs, store=self._store)
         )
         return ours
 
@@ -251,6 +271,19 @@ def usual_startup_timeout(agent: str | Sequence[str] | Any) -> float:
     except SpawnError:
         return STARTUP_TIMEOUT  # the start itself will say what is wrong
     return INSTALLER_TIMEOUT if program in INSTALLERS else STARTUP_TIMEOUT
+
+
+def _refuse_no_agent(agent: object) -> None:
+    """What can be no agent at all is a mistake in the program, and told where it was made."""
+    if isinstance(agent, str) and not agent.strip():
+        raise ValueError("the agent is an empty text: give a command line, or a name of the catalogue")
+    if _is_command(agent) and not agent:
+        raise ValueError("the agent is an empty list: give the words of a command line")
+    if agent is None or isinstance(agent, bool | int | float | bytes | set | dict):
+        raise TypeError(
+            "an agent is a command line, a list of its words, a name of the catalogue, a turn function or an "
+            f"Agent; this is {agent!r}"
+        )
 
 
 def _is_command(agent: object) -> bool:

@@ -125,10 +125,10 @@ class TestWhatIsRemembered:
     def test_it_does_not_hold_for_another_environment(self, path, gate):
         assert is_imported_first(path, gate=gate(), env={**self.environment, "MODEL": "other"})
 
-    @pytest.mark.parametrize("variable", ["SHLVL", "WINDOWID", "TMUX_PANE", "PWD", "OLDPWD", "NVIM"])
-    def test_it_holds_in_another_window(self, path, gate, tmp_path, variable):
+    def test_it_holds_in_another_window(self, path, gate, tmp_path):
+        window = dict.fromkeys(["SHLVL", "WINDOWID", "TMUX_PANE", "PWD", "OLDPWD", "NVIM"], "7")
         opening = gate()
-        with serve(path, cwd=tmp_path, env={**self.environment, variable: "7"}) as client:
+        with serve(path, cwd=tmp_path, env=self.environment | window) as client:
             client.initialize()
             opening.write_text("go")
             leave(client)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import inspect
 import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from client.stage import Scripted
-from coupler import AgentError, Budget, Policy, Turn, ask
+from coupler import AgentError, Budget, Policy, Turn, ask, connect
+from coupler.asking import AskOptions
+from coupler.client.opening import SessionOptions
+from coupler.client.session import RemoteSession
 
 SLOW = """
 for prompt in prompts():
@@ -118,11 +122,12 @@ def test_a_temporary_directory_is_gone_afterwards(scripted):
     assert not Path(place).exists()
 
 
-def test_a_typed_answer_is_a_value(scripted):
-    @dataclass
-    class Count:
-        n: int
+@dataclass
+class Count:
+    n: int
 
+
+def test_a_typed_answer_is_a_value(scripted):
     agent = scripted("""for prompt in prompts():\n    send(say('```json\\n{"n": 4}\\n```'), end(prompt))""")
     assert ask(agent.command, "how many?", output=Count) == Count(4)
 
@@ -132,12 +137,73 @@ def test_an_unknown_option_is_an_error_that_lists_them():
         ask("agent", "hello", timeuot=3)
 
 
-def test_a_spent_budget_starts_nothing(scripted):
+def test_it_takes_all_that_connect_new_and_prompt_take_and_nothing_else():
+    taken = {
+        name
+        for function in (connect, RemoteSession.prompt)
+        for name in inspect.signature(function).parameters
+        if name not in ("self", "agent", "content", "output")
+    }
+    assert AskOptions.__annotations__.keys() == taken | SessionOptions.__annotations__.keys()
+    with pytest.raises(TypeError, match="takes no reason"):
+        ask("agent", "hello", reason="none")
+
+
+def test_it_records_asks_the_user_and_limits_lines(scripted, tmp_path):
+    record = tmp_path / "talk.ndjson"
+
+    async def asks(turn: Turn) -> None:
+        answer = await turn.ask("How many?", Count)
+        await turn.say(f"{answer.value.n}")
+
+    answer = ask(
+        asks, "go", record=record, on_form=lambda form: {"n": 3}, frame_limit=100_000, grace=1.0, rounds=1
+    )
+    assert answer == "3"
+    assert "How many?" in record.read_text()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kind"),
+    [
+        ({"budget": Budget(tokens=0)}, "budget"),
+        ({"budget": Budget(turns=0)}, "budget"),
+        ({"budget": Budget(seconds=0)}, "deadline"),
+        ({"timeout": 0}, "deadline"),
+        ({"timeout": -1}, "deadline"),
+    ],
+)
+def test_bounds_that_leave_nothing_start_nothing(scripted, bounds, kind):
     agent = scripted(ECHO)
     with pytest.raises(AgentError) as caught:
-        ask(agent.command, "hello", budget=Budget(tokens=0))
-    assert caught.value.kind == "budget"
+        ask(agent.command, "hello", **bounds)
+    assert caught.value.kind == kind
     assert agent.noted("pid") == []
+
+
+@pytest.mark.parametrize("timeout", ["3", float("nan")])
+def test_a_timeout_that_is_no_time_starts_nothing(scripted, timeout):
+    agent = scripted(ECHO)
+    with pytest.raises((TypeError, ValueError), match="timeout= is a number of seconds"):
+        ask(agent.command, "hello", timeout=timeout)
+    assert agent.noted("pid") == []
+
+
+NEVER_SPEAKS = "import time\nsys.stderr.write('waits for a key\\n')\nread()\nread()"
+NEVER_OPENS = "send(result(read(), HELLO))\nread()\nread()"
+
+
+@pytest.mark.parametrize("body", [NEVER_SPEAKS, NEVER_OPENS])
+@pytest.mark.parametrize("bounds", [{"timeout": 0.5}, {"budget": 0.5}])
+def test_the_time_is_that_of_the_start_too(scripted, body, bounds):
+    agent = scripted(body)
+    given = {"budget": Budget(seconds=0.5)} if "budget" in bounds else bounds
+    began = time.monotonic()
+    with pytest.raises(AgentError, match=r"the agent was not done within 0\.5 s") as caught:
+        ask(agent.command, "hello", **given)
+    assert caught.value.kind == "deadline"
+    assert time.monotonic() - began < 5
+    assert ("waits for a key" in caught.value.stderr) is (body == NEVER_SPEAKS)
 
 
 @pytest.mark.parametrize("is_in_loop", [False, True])
@@ -148,8 +214,7 @@ def test_ctrl_c_cancels_the_turn_and_ends_the_agent(scripted, is_in_loop):
     body = f"async def work():\n    {call}\nasyncio.run(work())" if is_in_loop else call
     program = f"import asyncio\nfrom coupler import ask\ntry:\n{_indented(body)}\n{catch}\n"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
-        while not agent.noted("is") and process.poll() is None:
-            os.sched_yield()
+        agent.wait_for("is")
         process.send_signal(signal.SIGINT)
         try:
             said, _ = process.communicate(timeout=30)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 import sys
 import textwrap
 import time
@@ -98,6 +97,13 @@ class Scripted:
         lines = self.log.read_text(encoding="utf-8").splitlines()
         return [note[kind] for line in lines if kind in (note := json.loads(line))]
 
+    def wait_for(self, kind: str) -> None:
+        """Wait until the script has written something down under this word."""
+        deadline = time.monotonic() + PATIENCE
+        while not self.noted(kind):
+            assert time.monotonic() < deadline, f"no {kind} within {PATIENCE} s"
+            time.sleep(0.005)
+
     def check(self) -> None:
         """The client sent nothing but valid frames, answered nothing twice, and left no process."""
         asked = {
@@ -129,5 +135,5 @@ def gone_within(seconds: float, pid: int) -> bool:
     while is_running(pid):
         if time.monotonic() > deadline:
             return False
-        os.sched_yield()
+        time.sleep(0.005)
     return True

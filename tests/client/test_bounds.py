@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from client.stage import Scripted, is_running, run, until
+from client.stage import PATIENCE, Scripted, is_running, run, until
 from coupler import AgentError
 from coupler.client.budget import Budget
 from coupler.client.errors import EndTurn
 from coupler.client.observation import Observation, PromptSent, TurnFinished
+from coupler.client.prompt import Prompt
 from coupler.client.quirks import FailsEmpty, Usual
 from coupler.client.reply import Reply
 from coupler.events import Event, Stop, Text, ToolCall
+from coupler.schema.v1 import ImageContent
 
 Script = Callable[[str], Scripted]
 
@@ -242,6 +246,147 @@ def test_a_deadline_that_has_passed_sends_nothing(script: Script) -> None:
                 await session.prompt("go", budget=Budget(seconds=0))
             assert caught.value.kind == "deadline"
             assert (await session.prompt("go")).is_complete
+
+    run(story())
+    assert len(agent.received_of("session/prompt")) == 1
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_a_time_that_is_up_sends_nothing(script: Script, timeout: float) -> None:
+    agent = script(COUNTS)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            session = await remote.new()
+            with pytest.raises(AgentError, match="the time was up before it began") as caught:
+                await session.prompt("go", timeout=timeout)
+            assert caught.value.kind == "deadline"
+            with pytest.raises(AgentError, match="the budget of 0 turns is spent"):
+                await session.prompt("go", budget=Budget(turns=0))
+            assert (await session.prompt("on")).text == "1: on"
+
+    run(story())
+
+
+def test_bounds_that_are_no_numbers_are_told_where_they_are_given(script: Script) -> None:
+    async def story() -> None:
+        async with script(COUNTS).connect() as remote:
+            session = await remote.new()
+            wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
+                ({"timeout": "3"}, TypeError, "timeout= is a number of seconds, not '3'"),
+                ({"timeout": True}, TypeError, "timeout= is a number of seconds, not True"),
+                ({"timeout": float("nan")}, ValueError, "timeout= is a number of seconds, not nan"),
+                ({"grace": None}, TypeError, "grace= is a number of seconds"),
+                ({"rounds": 0}, ValueError, "rounds= is 1 at least"),
+            ]
+            for given, kind, words in wrong:
+                with pytest.raises(kind, match=words):
+                    session.prompt("go", **given)
+            with pytest.raises(TypeError, match="a budget's tokens are a number, not '5'"):
+                Budget(tokens="5")  # type: ignore[arg-type]
+
+    run(story())
+
+
+FAILS = """
+    for prompt in prompts():
+        how = text_of(prompt)
+        send(say("x" * 400))
+        if how == "dies":
+            os._exit(3)
+        if how == "answers an error":
+            send(error(prompt, -32603, "no"))
+        while how == "is deaf":
+            read()
+"""
+
+
+@pytest.mark.parametrize("how", ["dies", "answers an error", "is deaf"])
+def test_a_turn_that_fails_is_charged_once(script: Script, how: str) -> None:
+    async def story() -> None:
+        async with script(FAILS).connect() as remote:
+            budget = Budget(tokens=1000)
+            session = await remote.new()
+            timeout = 0.3 if how == "is deaf" else 20
+            with pytest.raises(AgentError) as caught:
+                await session.prompt(how, budget=budget, timeout=timeout, grace=0.2)
+            assert caught.value.reply is not None
+            assert budget.spent_tokens == caught.value.reply.usage.total >= 100
+            assert (budget.running_tokens, budget.spent_turns, budget.is_estimated) == (0, 1, True)
+
+    run(story())
+
+
+def test_a_prompt_that_was_not_sent_costs_nothing(script: Script) -> None:
+    async def story() -> None:
+        async with script(COUNTS).connect() as remote:
+            budget = Budget(turns=1)
+            session = await remote.new()
+            with pytest.raises(AgentError, match="does not take images"):
+                await session.prompt([ImageContent("", "image/png")], budget=budget)
+            assert budget.spent_turns == 0
+
+    run(story())
+
+
+def test_turns_that_share_a_budget_are_added_up_while_they_run(script: Script) -> None:
+    agent = script("""
+        running = [frame for _, frame in zip(range(2), prompts())]
+        for frame in running:
+            send(say("x" * 600, frame["params"]["sessionId"]))
+        cancelled = read_until(is_cancel)["params"]["sessionId"]
+        for frame in running:
+            session = frame["params"]["sessionId"]
+            send(end(frame, "cancelled" if session == cancelled else "end_turn"))
+        read()
+    """)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            budget = Budget(tokens=200)
+            sessions = [await remote.new() for _ in range(2)]
+            work = [_outcome(session.prompt("go", budget=budget)) for session in sessions]
+            first, second = await asyncio.gather(*work)
+            assert first == "end_turn"
+            assert second == "budget"
+            assert budget.spent_tokens >= 300
+
+    run(story())
+
+
+async def _outcome(prompt: Prompt) -> str:
+    try:
+        return (await prompt).stop_reason
+    except AgentError as error:
+        return error.kind
+
+
+def test_a_check_that_blocks_holds_up_nobody_and_no_deadline(script: Script) -> None:
+    released = threading.Event()
+
+    async def story() -> None:
+        async with script(COUNTS).connect() as remote:
+            session = await remote.new()
+            with pytest.raises(AgentError) as caught:
+                await session.prompt("go", until=lambda reply: released.wait(PATIENCE), timeout=0.3)
+            assert caught.value.kind == "deadline"
+            assert caught.value.reply is not None and caught.value.reply.text == "1: go"
+            assert (await session.prompt("on")).is_complete
+
+    try:
+        run(story())
+    finally:
+        released.set()
+
+
+@pytest.mark.parametrize("verdict", ["", " \n"])
+def test_a_check_without_a_word_to_say_is_content(script: Script, verdict: str) -> None:
+    agent = script(COUNTS)
+
+    async def story() -> None:
+        async with agent.connect() as remote:
+            reply = await (await remote.new()).prompt("go", until=lambda reply: verdict)
+            assert reply.rounds == 1
 
     run(story())
     assert len(agent.received_of("session/prompt")) == 1

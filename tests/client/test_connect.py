@@ -37,6 +37,24 @@ def test_a_command_can_be_a_string(script: Script) -> None:
     run(story())
 
 
+@pytest.mark.parametrize(
+    ("agent", "kind", "words"),
+    [
+        ("", ValueError, "an empty text"),
+        ("  ", ValueError, "an empty text"),
+        ([], ValueError, "an empty list"),
+        (None, TypeError, "this is None"),
+        (5, TypeError, "this is 5"),
+        (b"agent", TypeError, "this is b'agent'"),
+    ],
+)
+def test_what_can_be_no_agent_is_told_where_it_is_given(
+    agent: object, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        connect(agent)
+
+
 def test_a_command_can_be_a_list_whose_words_are_not_split(tmp_path: Path, script: Script) -> None:
     agent = script(f"note('words', sys.argv[2:])\n{ECHO}")
 
@@ -178,7 +196,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     assert f"{str(tmp_path / 'gone')!r} does not exist" in message
 
 
-@pytest.mark.parametrize("command", ["", "   ", [], "agent 'unbalanced", ["agent\0"]])
+@pytest.mark.parametrize("command", ["agent 'unbalanced", ["agent\0"]])
 def test_a_command_that_is_none_is_refused_when_it_is_started(command: object) -> None:
     assert "command" in str(spawn_error(command))
 
@@ -194,7 +212,7 @@ def test_an_environment_for_an_agent_in_this_process_is_refused() -> None:
         connect(agent, env={"A": "1"})
 
 
-@pytest.mark.parametrize("target", [None, 7, object(), b"agent", lambda: None])
+@pytest.mark.parametrize("target", [object(), lambda: None])
 def test_what_is_no_agent_is_refused_with_what_would_be_one(target: object) -> None:
     assert "function with one parameter named `turn`" in str(spawn_error(target))
 

@@ -258,6 +258,8 @@ def test_what_is_no_policy_is_refused_before_the_session_is_opened(script: Scrip
     async def story() -> None:
         async with agent.connect() as remote:
             with pytest.raises(TypeError, match="permissions"):
+                await remote.new(permissions=7)  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="no policy 'all': it is one of allow-reads"):
                 await remote.new(permissions="all")  # type: ignore[arg-type]
 
     run(story())

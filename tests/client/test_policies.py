@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from client.stage import Scripted, run, unhurried
 from coupler import Policy
 from coupler.client import rules
 from coupler.client.action import action_of
-from coupler.client.policy import Decision, PermissionRequest
+from coupler.client.policy import Decision, PermissionRequest, PolicyName
 from coupler.events import ToolCall
 from coupler.schema.v1 import Diff, PermissionOption, SelectedPermissionOutcome, ToolCallLocation
 
@@ -67,9 +68,10 @@ def judged(project: Path, call: dict[str, Any], **patterns: Any) -> str | None:
     ],
 )
 def test_policies_have_names_and_nobody_to_ask_means_no(
-    project: Path, name: str, kind: str, expected: str
+    project: Path, name: PolicyName, kind: str, expected: str
 ) -> None:
     assert chosen(Policy.named(name), request(project, kind=kind)) == expected
+    assert chosen(Policy.of(name), request(project, kind=kind)) == expected
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,12 @@ def test_all_but_some_is_all_that_is_surely_none_of_them(project: Path, command:
 def test_an_unknown_name_is_refused_with_the_list() -> None:
     with pytest.raises(ValueError, match="'allow': it is one of allow-reads, allow-all, deny-all, ask"):
         Policy.named("allow")
+
+
+def test_allow_all_says_what_it_takes_where_only_always_is_offered(project: Path) -> None:
+    asked = replace(request(project), options=OPTIONS[:2])
+    assert chosen(Policy.allow_all(), asked) is None
+    assert "returns the id of the option" in str(run(Policy.allow_all().remedy(asked)))
 
 
 def test_ask_lets_the_callback_decide_and_it_may_choose_always(project: Path) -> None:

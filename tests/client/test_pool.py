@@ -220,3 +220,36 @@ def test_a_closed_pool_gives_nothing(script: Script) -> None:
                 pass
 
     run(story())
+
+
+def test_nothing_is_permitted_in_a_session_that_nobody_has(script: Script) -> None:
+    # given an agent that asks for something after its turn, and says in the next one what it was told
+    agent = script("""
+        heard = "nothing"
+        for prompt in prompts():
+            send(say(heard), end(prompt))
+            if heard == "nothing":
+                read_until(lambda frame: frame.get("method") == "session/new")
+                send(permission(7, kind="edit", title="Edit"))
+                heard = answer_to(7)["result"]["outcome"].get("optionId")
+                note("heard", heard)
+    """)
+
+    async def story() -> None:
+        async with Pool() as pool:
+            async with pool.session(agent.command, cwd="/", permissions=Policy.allow_all()) as session:
+                await session.prompt("go")
+            # when it asks while the session is the pool's
+            wish = asyncio.create_task(_open_another(pool, agent))
+            await until(lambda: agent.noted("heard"))
+            wish.cancel()
+            await asyncio.wait([wish])
+        # then it is told no, whatever the last user had permitted
+        assert agent.noted("heard") == ["no"]
+
+    run(story())
+
+
+async def _open_another(pool: Pool, agent: Scripted) -> None:
+    async with pool.session(agent.command, cwd="/", fresh=True):
+        pass

@@ -223,6 +223,37 @@ def test_text_of_an_earlier_message_is_no_part_of_the_next_reply(script: Script)
     run(story())
 
 
+def test_the_record_keeps_turns_apart_that_have_no_message_ids(script: Script) -> None:
+    async def story() -> None:
+        async with script(
+            "for prompt in prompts(): send(say(text_of(prompt)), end(prompt))"
+        ).connect() as remote:
+            session = await remote.new()
+            await session.prompt("one")
+            await session.prompt("two")
+            assert [entry.event for entry in session.record] == [Text("one"), Text("two")]
+
+    run(story())
+
+
+def test_a_prompt_for_an_agent_that_is_gone_says_so(script: Script) -> None:
+    async def story() -> None:
+        async with script("for prompt in prompts(): os._exit(3)").connect() as remote:
+            session = await remote.new()
+            with pytest.raises(AgentError, match="ended before it answered"):
+                await session.prompt("one")
+            with pytest.raises(
+                AgentError, match="has ended, so that nothing was sent: open another"
+            ) as caught:
+                await session.prompt("two")
+            assert (caught.value.kind, caught.value.exit_code) == ("died", 3)
+            await remote.close()
+            with pytest.raises(AgentError, match="has ended, so that nothing was sent"):
+                await session.prompt("three")
+
+    run(story())
+
+
 def test_the_record_of_a_message_that_goes_on_stays_one_entry() -> None:
     record = Record("s1")
     record.add_text(Text("a"), False)

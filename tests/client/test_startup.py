@@ -56,7 +56,7 @@ def test_an_agent_that_never_says_hello_times_out_with_its_last_words(script: Sc
     )
     assert error.kind == "initialize"
     assert "did not answer initialize" in str(error)
-    assert "startup_timeout" in str(error)
+    assert "within 1.5 s" in str(error)
     assert "stderr: loading the model" in str(error)
     assert 1.4 <= seconds_in(error) <= 5
 
@@ -137,7 +137,7 @@ def test_an_agent_that_dies_at_once_is_noticed_at_once(script: Script) -> None:
     started = time.monotonic()
     error = start_error(script("print('no API key', file=sys.stderr); raise SystemExit(3)"))
     assert time.monotonic() - started < 10
-    assert (error.kind, error.exit_code) == ("died", 3)
+    assert (error.kind, error.exit_code) == ("initialize", 3)
     assert error.stderr == "no API key\n"
     assert str(error).splitlines() == [
         "the agent ended before it answered initialize",
@@ -148,7 +148,7 @@ def test_an_agent_that_dies_at_once_is_noticed_at_once(script: Script) -> None:
 
 def test_an_agent_that_is_killed_has_a_negative_exit_code(script: Script) -> None:
     error = start_error(script("import signal; read(); os.kill(os.getpid(), signal.SIGKILL)"))
-    assert (error.kind, error.exit_code) == ("died", -9)
+    assert (error.kind, error.exit_code) == ("initialize", -9)
 
 
 def test_an_agent_that_dies_over_a_session_is_noticed_at_once(script: Script) -> None:
@@ -161,7 +161,7 @@ def test_an_agent_that_closes_its_output_and_lives_is_as_good_as_dead(
 ) -> None:
     monkeypatch.setattr(connection_module, "LAST_WORDS_PATIENCE", 0.1)
     error = start_error(script("read(); os.close(1); read()"))
-    assert (error.kind, error.exit_code) == ("died", None)
+    assert (error.kind, error.exit_code) == ("initialize", None)
     assert "its process still runs" in str(error)
 
 

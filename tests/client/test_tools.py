@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from client.stage import is_running, run, until
-from coupler import EndTurn, Turn, connect
+from coupler import EndTurn, McpError, Turn, connect
 from coupler.client.errors import AgentError
 from coupler.client.observation import ToolFinished
+from coupler.client.prompt import HEARING
 from coupler.client.tools import ToolContext
 from coupler.schema.v1 import ImageContent, McpServerStdio, TextContent
 
@@ -353,6 +354,23 @@ class TestDeclaring:
         run(story())
 
 
+def test_a_result_that_is_too_long_for_an_agent_of_this_package_is_told_as_that():
+    def big() -> str:
+        return "é" * 2_000_000
+
+    async def agent(turn: Turn) -> None:
+        try:
+            await turn.mcp.call("coupler", "big", {})
+        except McpError as error:
+            await turn.say(str(error))
+
+    async def story():
+        async with connect(agent) as remote:
+            return await (await remote.new(tools=[big], permissions="allow-all")).prompt("go")
+
+    assert run(story()).text == "the MCP server `coupler` did not run `big`: the answer is longer than 10 MiB"
+
+
 class TestEnding:
     def test_an_end_of_turn_is_a_plain_result_and_reaches_who_prompted(self, script):
         def finish(answer: int) -> None:
@@ -379,6 +397,83 @@ class TestEnding:
         assert run(story()) == {"answer": 42}
         assert agent.noted("result") == [{"content": [{"type": "text", "text": "done"}], "isError": False}]
         assert any("last words" in repr(event) for event in texts)
+
+    def test_an_agent_has_the_result_before_its_turn_is_ended(self):
+        def finish() -> None:
+            raise EndTurn(5)
+
+        got = []
+
+        async def agent(turn: Turn) -> None:
+            try:
+                got.append((await turn.mcp.call("coupler", "finish", {})).text)
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                got.append("cancelled")
+                raise
+
+        async def story():
+            async with connect(agent) as remote:
+                session = await remote.new(tools=[finish], permissions="allow-all")
+                for _ in range(5):
+                    with pytest.raises(EndTurn):
+                        await session.prompt("go")
+
+        run(story())
+        assert got == ["done", "cancelled"] * 5
+
+    @pytest.mark.parametrize("reports", [True, False])
+    def test_a_turn_is_ended_when_the_call_is_reported_or_a_moment_later(self, script, reports):
+        def finish() -> None:
+            raise EndTurn(5)
+
+        agent = script(
+            f"""
+            from mcp_client import opened, turns
+            for prompt, entries in turns(http=True):
+                opened(entries[0]).call("finish", {{}})
+                import time
+                began = time.monotonic()
+                if {reports}:
+                    send(update("tool_call", toolCallId="c1", title="coupler_finish", status="completed"))
+                read_until(is_cancel)
+                note("after", time.monotonic() - began)
+                send(end(prompt, "cancelled"))
+            """
+        )
+
+        async def story():
+            async with agent.connect() as remote:
+                session = await remote.new(tools=[finish])
+                with pytest.raises(EndTurn):
+                    await session.prompt("go")
+
+        run(story())
+        (after,) = agent.noted("after")
+        assert (after < HEARING / 2) if reports else (HEARING / 2 < after < 10 * HEARING)
+
+    def test_an_agent_that_ends_its_turn_by_itself_then_is_not_cancelled(self, script):
+        def finish() -> None:
+            raise EndTurn(5)
+
+        agent = script(
+            """
+            from mcp_client import opened, turns
+            for prompt, entries in turns(http=True):
+                opened(entries[0]).call("finish", {})
+                send(say("so be it"), end(prompt))
+            """
+        )
+
+        async def story():
+            async with agent.connect() as remote:
+                session = await remote.new(tools=[finish])
+                for _ in range(2):
+                    with pytest.raises(EndTurn):
+                        await session.prompt("go", until=lambda reply: pytest.fail("judged"))
+
+        run(story())
+        assert agent.received_of("session/cancel") == []
 
     @WAYS
     def test_a_cancel_of_the_turn_cancels_what_runs(self, script, way):
@@ -710,6 +805,53 @@ class TestObserving:
         (call,) = run(story()).tool_calls
         finished = [event for event in seen if isinstance(event, ToolFinished)]
         assert [(event.call.id, event.bridged) for event in finished] == [(call.id, True)]
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            {"toolCallId": "c1", "title": "coupler_add", "rawInput": {"a": 1}},
+            {"toolCallId": "c1", "title": "mcp__coupler__add", "rawInput": {"a": 1}},
+            {"toolCallId": "c1", "title": "add (coupler MCP Server)"},
+            {"toolCallId": "c1", "title": "add", "rawInput": {"tool": "add", "arguments": {"a": 1}}},
+            {"toolCallId": "mcp_coupler_add__mcp_coupler_add_1794_0"},
+        ],
+    )
+    def test_a_call_that_the_agent_knows_by_another_id_is_told_once(self, script, words):
+        agent = script(
+            f"""
+            from mcp_client import opened, turns
+            for prompt, entries in turns(http=True):
+                words = {words!r}
+                opened(entries[0]).call("add", {{"a": 1}})
+                send(update("tool_call_update", status="completed", **words))
+                send(update("tool_call_update", status="completed", **{{**words, "toolCallId": "again"}}))
+                send(end(prompt))
+            """
+        )
+        _, other = calls = self.finished(agent, tools=[add])
+        assert [call[1:] for call in calls] == [("completed", True), ("completed", False)]
+        assert other[0] == "again"
+
+    def test_other_calls_are_not_taken_for_ours(self, script):
+        agent = script(
+            """
+            from mcp_client import opened, turns
+            for prompt, entries in turns(http=True):
+                opened(entries[0]).call("add", {"a": 1})
+                for number, words in enumerate(
+                    [
+                        {"title": "coupler_add", "rawInput": {"a": 2}},
+                        {"title": "coupler_read_add", "rawInput": {"a": 1}},
+                        {"title": "my_add", "rawInput": {"a": 1}},
+                        {"title": "add up", "rawInput": {"a": 1}},
+                    ]
+                ):
+                    send(update("tool_call", toolCallId=f"c{number}", status="completed", **words))
+                send(end(prompt))
+            """
+        )
+        calls = self.finished(agent, tools=[add])
+        assert [call[2] for call in calls] == [True, False, False, False, False]
 
     def test_calls_without_an_id_are_told_one_by_one(self, script):
         agent = script(

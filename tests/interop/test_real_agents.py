@@ -13,7 +13,8 @@ from typing import Any, TypedDict, TypeVar
 import psutil
 import pytest
 
-from coupler import Policy, connect
+from coupler import EndTurn, Policy, connect
+from coupler.client.observation import Observation, ToolFinished
 from coupler.client.remote import RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.events import Text
@@ -170,9 +171,29 @@ def test_a_python_function_is_a_tool_of_the_agents(real: Stage) -> None:
         return f"{item} costs 4.20"
 
     async def story(session: RemoteSession, _: Path) -> None:
+        seen: list[Observation] = []
+        session.on_event(seen.append)
         reply = await session.prompt('Please call lookup_price {"item": "tea"}')
         assert asked == ["tea"]
         assert "tea costs 4.20" in reply.text
+        assert [each.bridged for each in seen if isinstance(each, ToolFinished)] == [True]
+
+    real.play(story, tools=[lookup_price], permissions=Policy.allow_all())
+
+
+def test_a_tool_that_ends_the_turn_has_ended_well_for_the_agent_too(real: Stage) -> None:
+    def lookup_price(item: str) -> str:
+        """The price of an item."""
+        raise EndTurn(item)
+
+    async def story(session: RemoteSession, _: Path) -> None:
+        seen: list[Observation] = []
+        session.on_event(seen.append)
+        with pytest.raises(EndTurn) as caught:
+            await session.prompt('Please call lookup_price {"item": "tea"}')
+        assert caught.value.payload == "tea"
+        assert [each.bridged for each in seen if isinstance(each, ToolFinished)] == [True]
+        assert [call.status for call in session.tool_calls.values()] == ["completed"]
 
     real.play(story, tools=[lookup_price], permissions=Policy.allow_all())
 

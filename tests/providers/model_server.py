@@ -69,6 +69,10 @@ class ModelServer:
         self._server.shutdown()
         self._server.server_close()
 
+    def answer_to(self, request: dict[str, Any]) -> Prepared:
+        """The next one that was prepared; the last one is repeated."""
+        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         owner = self
 
@@ -79,7 +83,7 @@ class ModelServer:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 owner.requests.append({"path": self.path, **json.loads(body)})
                 owner.heads.append(dict(self.headers))
-                answer = owner._answers.pop(0) if len(owner._answers) > 1 else owner._answers[0]
+                answer = owner.answer_to(owner.requests[-1])
                 self.close_connection = True
                 self._begin(answer)
                 try:

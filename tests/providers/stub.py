@@ -15,7 +15,7 @@ from typing import Any
 STREAMS = Path(__file__).parent / "streams"
 
 PROGRAM = """#!{python} -ISB
-import base64, json, os, re, subprocess, sys, time
+import base64, json, os, re, signal, subprocess, sys, time
 here = {here!r}
 log = os.path.join(here, {name!r} + ".log")
 runs = open(log).readlines() if os.path.exists(log) else []
@@ -45,6 +45,13 @@ for step in script:
     elif "repeat" in step:
         out.write(step["repeat"].encode() * step["times"])
     out.flush()
+    if "write" in step:
+        open(step["write"][0], "w").write(step["write"][1])
+    if "traps" in step:
+        def trap(number, frame, last_words=step["traps"]):
+            open("trapped", "w").write(last_words)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, trap)
     if "stderr" in step:
         sys.stderr.write(step["stderr"])
         sys.stderr.flush()

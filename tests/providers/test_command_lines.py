@@ -227,7 +227,8 @@ def test_model_options_tools_and_system_prompt_are_passed_on(
     given, expected = OPTIONS[name]
     program = stub(name).streams(f"{name}-old")
 
-    agent = provider(name)(system_prompt="Be_brief.", arguments=["--extra"], **given)  # type: ignore[call-arg]
+    given = {"mode": "deny_asks", "system_prompt": "Be_brief.", "arguments": ["--extra"], **given}
+    agent = provider(name)(**given)
     ask(agent, "hello", "again", cwd=project)
 
     first, second = program.runs

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, to_builtins
 
@@ -166,6 +166,7 @@ ODD = st.recursive(
 
 
 @given(data=st.data())
+@settings(max_examples=40)
 @pytest.mark.parametrize("provider", PARSERS)
 def test_no_line_breaks_a_parser(provider: str, data: st.DataObject) -> None:
     """Recorded lines with some of their values replaced by anything, and lines that are nothing at all."""

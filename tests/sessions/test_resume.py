@@ -1,6 +1,6 @@
 """`session/resume`: go on without a replay."""
 
-from agent.steps import error_of
+from agent.steps import error_of, update_of
 from sessions.steps import REMEMBERS, conversation, reopen, restarted
 
 
@@ -11,6 +11,20 @@ def test_a_session_is_resumed_without_its_history_and_remembers(start, tmp_path)
 
     assert (updates, answer["result"]) == ([], {})
     assert conversation(client.prompt(session, "two")[0]) == [("agent", "2: two")]
+
+
+def test_what_was_used_up_before_is_told_after_the_answer(start, tmp_path):
+    source = """
+    async def agent(turn):
+        await turn.usage(10, 100, cost=0.25)
+    """
+    client, session = restarted(start, source, tmp_path, "one")
+
+    before, _ = reopen(client, "session/resume", session, tmp_path)
+    update = update_of(client.read_until(lambda frame: "usage_update" in str(frame))[-1])
+
+    assert before == []
+    assert (update["used"], update["cost"]["amount"]) == (10, 0.25)
 
 
 def test_mcp_servers_may_be_left_out(converse, tmp_path):

@@ -11,13 +11,14 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from coupler.agent.chronicle import Chronicle
 from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
 from coupler.agent.project import configuration_of
+from coupler.agent.state import unpack
 from coupler.events.record import STOP, TOOL
 from coupler.schema.v1 import ListSessionsResponse, SessionInfo
 from coupler.store.clock import now
@@ -86,6 +87,12 @@ class Archive:
         if record is None or record.agent != self._identity:
             raise unknown_session(id)
         return record
+
+    async def state(self, id: str) -> Any:
+        """What the agent has saved of a session; None if there is none."""
+        with _told_to_clients():
+            record = await self._store.find(id)
+        return unpack(record.state) if record is not None and record.agent == self._identity else None
 
     async def take(self, record: SessionRecord, place: Place) -> Chronicle:
         """Have a session for this connection alone, in the directories that are named now."""

@@ -28,6 +28,9 @@ class Backing(Protocol):
     async def introduce(self, editor: Editor) -> InitializeResponse:
         """Start it, and return what the client is told of it; raises what is to be answered if it fails."""
 
+    async def forget(self, session_id: str, state: Any) -> None:
+        """A session was deleted, with this as its state: delete what is kept of it behind the agent, too."""
+
     async def close(self) -> None:
         """The client has left: end it."""
 

@@ -27,6 +27,7 @@ from coupler.agent.form_types import (
 from coupler.agent.known_secrets import beginning_of
 from coupler.agent.sensitive import asks_for_secret, names_secret, names_secret_number
 from coupler.forms.field import (
+    MOST_FIELDS,
     ChoiceField,
     ChoicesField,
     Field,
@@ -42,7 +43,6 @@ __all__ = ["Form", "FormError"]
 
 T = TypeVar("T")
 
-MOST_FIELDS = 64
 MOST_OPTIONS = 1_000
 """Choices of one field."""
 LONGEST_PROBLEM = 500

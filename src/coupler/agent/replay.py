@@ -64,9 +64,17 @@ async def _show_standing(session: Session, archive: Archive) -> None:
         session.outlet.show(Options(options))
     if session.title is not None:
         session.outlet.show(Info(session.title))
-    record = await archive.find(session.id)
-    if record.usage is not None:
-        try:
-            session.outlet.show(decode(Usage, record.usage.encode(), "client"))
-        except DecodingError:
-            return  # a newer version wrote it
+    usage = await kept_usage(session.id, archive)
+    if usage is not None:
+        session.outlet.show(usage)
+
+
+async def kept_usage(id: str, archive: Archive) -> Usage | None:
+    """What a session had used up when it was left: clients count what a turn costs from there."""
+    record = await archive.find(id)
+    if record.usage is None:
+        return None
+    try:
+        return decode(Usage, record.usage.encode(), "client")
+    except DecodingError:
+        return None  # a newer version wrote it

@@ -119,6 +119,9 @@ class SessionCalls:
         async def reopen() -> v1.LoadSessionResponse | v1.ResumeSessionResponse:
             session = await self._sessions.reopen(session_id, place, self._editor, replaying=replaying)
             request.when_answered(session.become_known)
+            if not replaying and (usage := await self._sessions.kept_usage(session)) is not None:
+                # No part of the history: without it the next turn would seem to cost what all have cost.
+                request.when_answered(lambda: session.outlet.show(usage))
             return response(*_settings(session))
 
         request.run(reopen())

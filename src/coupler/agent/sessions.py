@@ -27,6 +27,7 @@ from coupler.wire.peer import Peer
 
 if TYPE_CHECKING:
     from coupler.agent.archive import Archive
+    from coupler.events import Usage
     from coupler.store.sessions import SessionRecord
 
 log = logging.getLogger("coupler.agent")
@@ -79,6 +80,12 @@ class Sessions:
         self._open[id] = session
         return session
 
+    async def kept_usage(self, session: Session) -> Usage | None:
+        """What a session has used up so far, if that is kept."""
+        from coupler.agent.replay import kept_usage
+
+        return None if self._archive is None else await kept_usage(session.id, self._archive)
+
     async def fork(self, id: str, place: Place, editor: Editor) -> Session:
         """A new session with everything that the other one has answered so far."""
         blueprint = await self._ready_blueprint()
@@ -110,12 +117,15 @@ class Sessions:
 
     async def delete(self, id: str) -> None:
         """Make the session disappear; nothing happens if there is none."""
-        await self._blueprint()
+        blueprint = await self._blueprint()
         session = self._open.get(id)
         if session is not None:
             await self.close(session)
         if self._archive is not None:
+            state = await self._archive.state(id)
             await self._archive.delete(id)
+            if blueprint.backing is not None and state is not None:
+                await blueprint.backing.forget(id, state)
 
     async def leave_all(self) -> None:
         """The connection ends: leave what is open, in the state that it has reached."""
@@ -182,7 +192,10 @@ class Sessions:
             await session.end_servers()
             raise
         except BaseException as error:
-            log.error("the agent could not be made", exc_info=error)
+            if isinstance(error, RpcError):  # somebody has put it into words
+                log.error("the agent could not be made: %s", error.message)
+            else:
+                log.error("the agent could not be made", exc_info=error)
             await session.end_servers()
             raise agent_failed(error) from None
 

@@ -18,7 +18,7 @@ from coupler.__about__ import __version__
 from coupler.client.errors import AgentError, Kind
 from coupler.client.link import LastWords, Link
 from coupler.client.provisional import Provisional
-from coupler.client.service import Listener, Service
+from coupler.client.responder import Listener, Responder
 from coupler.client.telemetry import Telemetry
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import PROTOCOL_VERSION, offers
@@ -70,7 +70,7 @@ class Connection:
     def __init__(
         self,
         link: Link,
-        services: Mapping[str, Service | Listener],
+        responders: Mapping[str, Responder | Listener],
         *,
         startup_timeout: float,
         frame_limit: int = FRAME_LIMIT,
@@ -79,7 +79,7 @@ class Connection:
         """`on_death` is called if the agent ends by itself."""
         self.sessions: dict[str, RemoteSession] = {}
         self.telemetry = Telemetry()
-        self._services = services
+        self._responders = responders
         self.capabilities = AgentCapabilities()
         self._link = link
         self._startup_timeout = startup_timeout
@@ -92,6 +92,7 @@ class Connection:
         self._is_closed = False
         self._killing: asyncio.Task[None] | None = None
         self._ended_because = ""
+        self._is_echo = False
 
     @property
     def is_over(self) -> bool:
@@ -142,6 +143,14 @@ class Connection:
             if self._killing is not None:
                 await self._killing
             await self._link.close(grace)
+
+    def refuse_if_over(self) -> None:
+        """Raise if nothing can be sent any more."""
+        if self._is_closed:
+            raise AgentError("closed", "the agent was closed, so that nothing was sent: connect again")
+        if self._ended.is_set():
+            message = "the agent has ended, so that nothing was sent: open another session, or load this one"
+            raise AgentError("died", message)
 
     def kill_soon(self) -> None:
         """End an agent that does not listen any more, without waiting for its end."""
@@ -212,17 +221,18 @@ class Connection:
     def request_received(self, request: Request) -> None:
         if self.peer.outbox.unsent > MOST_UNREAD:
             self._end_unread()
-        service = self._services.get(request.method)
-        if service is None or isinstance(service, Listener):
+        self._is_echo = self._is_echo or request.method == "initialize"
+        responder = self._responders.get(request.method)
+        if responder is None or isinstance(responder, Listener):
             message = f"this client has no method {request.method!r}"
             raise RpcError.because(METHOD_NOT_FOUND, message, method=request.method)
         try:
-            params = decode(service.params, request.params, "client")
+            params = decode(responder.params, request.params, "client")
         except DecodingError as error:
             raise RpcError.because(INVALID_PARAMS, f"{request.method}: {error}", path=error.path) from None
         session = self._session_of(params)
         self.telemetry.asked(request, params, None if session is None else session.span)
-        service.requested(request, params, session)
+        responder.requested(request, params, session)
 
     def notification_received(self, method: str, params: Raw) -> None:
         if method != "session/update":
@@ -243,7 +253,7 @@ class Connection:
             log.debug("an update of the unknown session %r was ignored", notification.session_id[:100])
 
     def _listener_notified(self, method: str, params: Raw) -> None:
-        listener = self._services.get(method)
+        listener = self._responders.get(method)
         if not isinstance(listener, Listener):
             log.debug("the notification %s was ignored", method)
             return
@@ -264,14 +274,16 @@ class Connection:
         if error is self.peer.closed_because:
             if self._is_closed:
                 return AgentError("closed", f"the connection was closed before the agent answered {what}")
-            return AgentError("died", f"the agent ended before it answered {what}{self._ended_because}")
+            message = f"the agent ended before it answered {what}{self._ended_because}"
+            # One that never spoke has not died: it cannot be started, or is no agent.
+            return AgentError(kind if kind == "initialize" else "died", message)
         message = f"the agent refused {what}: {error.message} ({error.code}){_details(error.data)}"
         return AgentError(kind, message, code=error.code, data=error.data)
 
     async def with_last_words(self, error: AgentError) -> AgentError:
         """A copy of the error, for one who waits, with what the agent's process left."""
         message = error.message
-        if error.kind == "died":
+        if error.kind == "died" or (error.kind == "initialize" and self._ended.is_set()):
             try:
                 async with asyncio.timeout(LAST_WORDS_PATIENCE):
                     await self._link.wait()
@@ -283,14 +295,28 @@ class Connection:
     async def _initialize(self, capabilities: ClientCapabilities, started: float) -> InitializeResponse:
         info = Implementation("coupler", __version__, title="Coupler")
         request = InitializeRequest(PROTOCOL_VERSION, capabilities, info)
-        response = await self._answered(
-            "initialize", "initialize", request, InitializeResponse, _first, started
-        )
+        try:
+            response = await self._answered(
+                "initialize", "initialize", request, InitializeResponse, _first, started
+            )
+        except AgentError as error:
+            raise self._with_what_it_wrote(error) from None
         if response.protocol_version != PROTOCOL_VERSION:
             spoken = response.protocol_version
             message = f"the agent speaks version {spoken} of the protocol, Coupler speaks {PROTOCOL_VERSION}"
             raise AgentError("initialize", message)
         return response
+
+    def _with_what_it_wrote(self, error: AgentError) -> AgentError:
+        """The error of a program that may be no agent at all, which its words show best."""
+        if self._is_echo:
+            message = "the program sends back what it is sent: it is no ACP agent"
+            return AgentError("initialize", message, exit_code=error.exit_code, stderr=error.stderr)
+        if error.code is not None or not self.peer.unreadable:
+            return error
+        wrote = self.peer.unreadable.decode(errors="replace")
+        message = f"{error.message}, and wrote what is no ACP: {wrote!r}"
+        return error.explained(message, error.exit_code, error.stderr)
 
     async def _in_time(self, kind: Kind, what: str, future: asyncio.Future[T], started: float | None) -> T:
         began = time.monotonic() if started is None else started
@@ -300,7 +326,7 @@ class Connection:
                 return await future
         except TimeoutError:
             elapsed = time.monotonic() - began
-            message = f"the agent did not answer {what} within {elapsed:.1f} s (startup_timeout)"
+            message = f"the agent did not answer {what} within {elapsed:.1f} s"
             raise await self.with_last_words(AgentError(kind, message)) from None
         except AgentError as error:
             raise await self.with_last_words(error) from None

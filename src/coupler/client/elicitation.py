@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Struct, field
 
 from coupler.client.form import checked, fields_of
-from coupler.client.service import Listener, Service
+from coupler.client.responder import Listener, Responder
 from coupler.events import ToolCall
 from coupler.forms.field import Field
 from coupler.forms.page import problem_of
@@ -95,12 +95,12 @@ class Elicitation:
             url=UNSET if self._on_url is None else ElicitationUrlCapabilities(),
         )
 
-    def services(self) -> dict[str, Service | Listener]:
+    def responders(self) -> dict[str, Responder | Listener]:
         """Who answers, and who hears of completed pages."""
-        services: dict[str, Service | Listener] = {"elicitation/create": self}
+        responders: dict[str, Responder | Listener] = {"elicitation/create": self}
         if self._on_url is not None:
-            services["elicitation/complete"] = Listener(CompleteElicitationNotification, self._complete)
-        return services
+            responders["elicitation/complete"] = Listener(CompleteElicitationNotification, self._complete)
+        return responders
 
     def requested(
         self, request: Request, params: CreateElicitationRequest, session: RemoteSession | None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from coupler.client.reasons import FILE_FAILED, OUTSIDE_ROOTS, RESOURCE_NOT_FOUND, UNSUITABLE_FILE
-from coupler.client.service import Service, Work
+from coupler.client.responder import Responder, Work
 from coupler.files import disk
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError, UnsuitableFileError
@@ -45,14 +45,14 @@ class Files:
         self._access = access
         self._turns: WeakKeyDictionary[RemoteSession, asyncio.Lock] = WeakKeyDictionary()
 
-    def services(self) -> dict[str, Service]:
+    def responders(self) -> dict[str, Responder]:
         """Who answers which method, as far as it is offered."""
-        services: dict[str, Service] = {}
+        responders: dict[str, Responder] = {}
         if self._access != "none":
-            services["fs/read_text_file"] = Work(ReadTextFileRequest, self._read)
+            responders["fs/read_text_file"] = Work(ReadTextFileRequest, self._read)
         if self._access == "write":
-            services["fs/write_text_file"] = Work(WriteTextFileRequest, self._write)
-        return services
+            responders["fs/write_text_file"] = Work(WriteTextFileRequest, self._write)
+        return responders
 
     async def _read(self, request: ReadTextFileRequest, session: RemoteSession) -> ReadTextFileResponse:
         def read() -> str:

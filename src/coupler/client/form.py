@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from coupler.forms.field import (
+    MOST_FIELDS,
     ChoiceField,
     ChoicesField,
     Field,
@@ -31,9 +32,6 @@ from coupler.schema.v1 import (
     StringPropertySchema,
     TitledMultiSelectItems,
 )
-
-MOST_FIELDS = 100
-"""Fields of one form: nobody fills in more, and an agent must not keep us busy with reading them."""
 
 
 def fields_of(schema: ElicitationSchema) -> tuple[Field, ...]:

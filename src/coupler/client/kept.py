@@ -4,14 +4,22 @@
 
 The agent loads or resumes the session, where it can. If it cannot, or if the circumstances are others than
 they were, there is a new session under the name, and `SessionOpened.reason` tells why.
+
+Whoever goes on with a session holds its name meanwhile, so that no two talk to it at the same time:
+
+    async with kept.held("review", store=store, cwd=cwd):
+        …
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from coupler.client.errors import AgentError
+from coupler.store.errors import HeldError
 from coupler.store.kept import KeptSession
 
 if TYPE_CHECKING:
@@ -22,6 +30,24 @@ if TYPE_CHECKING:
 
 RESUME = "sessionCapabilities.resume"
 LOAD = "loadSession"
+
+
+@asynccontextmanager
+async def held(name: str, *, store: Store, cwd: str | os.PathLike[str]) -> AsyncIterator[None]:
+    """Use a name in a directory alone; a process that dies holds it no longer. Raises of kind `busy`."""
+    directory = _real(cwd)
+    try:
+        await store.hold_name(name, directory)
+    except HeldError as error:
+        message = (
+            f"the session {name!r} is in use by another run in this directory (process {error.pid}): wait "
+            "until that is done, or use another name"
+        )
+        raise AgentError("busy", message) from None
+    try:
+        yield
+    finally:
+        await store.release_name(name, directory)
 
 
 async def open(  # noqa: A001 - read as `kept.open`

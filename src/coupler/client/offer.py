@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from coupler.client.files import FileAccess, Files
 from coupler.client.permissions import Permissions
-from coupler.client.service import Listener, Service
+from coupler.client.responder import Listener, Responder
 from coupler.schema.v1 import (
     BooleanConfigOptionCapabilities,
     ClientCapabilities,
@@ -25,22 +25,24 @@ if TYPE_CHECKING:
 
 
 class Offer:
-    """The client's capabilities, and the services behind them: permissions always, the rest as wanted."""
+    """The client's capabilities, and who responds to them: permissions always, the rest as wanted."""
 
     def __init__(
         self,
         *,
-        files: FileAccess = "read",
+        files: FileAccess | None = None,
         terminals: bool = False,
         on_form: OnForm | None = None,
         on_url: OnUrl | None = None,
     ) -> None:
-        if files not in get_args(FileAccess):
+        if files is not None and files not in get_args(FileAccess):
             raise ValueError(f"files= is one of {', '.join(get_args(FileAccess))}, not {files!r}")
         for name, function in {"on_form": on_form, "on_url": on_url}.items():
             if function is not None and not callable(function):
                 raise TypeError(f"{name}= is a function that asks the user; this is {function!r}")
-        self._files: FileAccess = files
+        self.wanted_files = files
+        """What was asked for; None if nobody has said."""
+        self._files: FileAccess = files or "read"
         self._terminals = terminals
         self._on_form = on_form
         self._on_url = on_url
@@ -60,17 +62,17 @@ class Offer:
             elicitation=UNSET if (elicitation := self._elicitation()) is None else elicitation.capabilities(),
         )
 
-    def services(self) -> Mapping[str, Service | Listener]:
+    def responders(self) -> Mapping[str, Responder | Listener]:
         """Who answers which method, for one run of the agent."""
-        services: dict[str, Service | Listener] = {"session/request_permission": Permissions()}
-        services |= Files(self._files).services()
+        responders: dict[str, Responder | Listener] = {"session/request_permission": Permissions()}
+        responders |= Files(self._files).responders()
         if (elicitation := self._elicitation()) is not None:
-            services |= elicitation.services()
+            responders |= elicitation.responders()
         if self._terminals:
             from coupler.client.terminals import Terminals
 
-            services |= Terminals().services()
-        return services
+            responders |= Terminals().responders()
+        return responders
 
     # What most clients do not offer is imported on use.
 

@@ -16,10 +16,11 @@ from msgspec import UNSET, UnsetType
 
 from coupler.client.equipment import Equipment
 from coupler.client.errors import AgentError
-from coupler.client.policy import Decide, Policy
+from coupler.client.policy import Decide, Policy, PolicyName
 from coupler.schema.v1 import McpServer
 
 if TYPE_CHECKING:
+    from coupler.client.confinement import Confinement
     from coupler.client.connection import Connection
     from coupler.client.session import RemoteSession
 
@@ -43,7 +44,7 @@ class SessionOptions(TypedDict, total=False):
     """One that the agent cannot reach by itself is bridged."""
     tools: Sequence[Any]
     """Python functions that the agent's model may call, or context managers that yield such."""
-    permissions: Policy | Decide
+    permissions: Policy | Decide | PolicyName
     """Answers what the agent asks; by default it may read and nothing else."""
     model: str
     mode: str
@@ -51,27 +52,32 @@ class SessionOptions(TypedDict, total=False):
     """Set, like model and mode, before the first prompt."""
     strict: bool
     """False: a model, mode or option that is not offered is a warning in the log, and no error."""
-    reason: str
-    """Why it is not the session that was wanted, for those who watch: `SessionOpened` tells it."""
 
 
 class OpeningOptions(SessionOptions, total=False):
-    """The same, and what `ask` has as an argument of its own."""
+    """The same, and what `ask` has as an argument of its own, or cannot know."""
 
     output: Any
     """What prompts will ask for, or True: their typed answers then come by a tool, where they can."""
+    reason: str
+    """Why it is not the session that was wanted, for those who watch: `SessionOpened` tells it."""
 
 
 class Opening:
     """The options of one session, looked at before anything is sent."""
 
-    def __init__(self, given: OpeningOptions, usual_cwd: Directory) -> None:
-        self.policy = Policy.of(given.get("permissions"))
+    def __init__(
+        self, given: OpeningOptions, usual_cwd: Directory, confinement: Confinement | None = None
+    ) -> None:
+        wanted = given.get("permissions")
+        self.policy = Policy.of(wanted)
         self.mcp_servers = tuple(given.get("mcp_servers", ()))
         self._equipment = Equipment(given.get("tools", ()), self.mcp_servers, given.get("output"))
         self.roots = tuple(map(_absolute, given.get("additional_directories", ())))
         self._model = given.get("model")
         self._mode = given.get("mode")
+        if confinement is not None:
+            self._mode = confinement.mode_for(None if wanted is None else self.policy, self._mode)
         self._options = given.get("options", {})
         self._is_strict = given.get("strict", True)
         self.reason = given.get("reason")

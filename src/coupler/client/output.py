@@ -71,10 +71,11 @@ def open_schema() -> dict[str, Any]:
 class Output:
     """The goal of a prompt that has `output=`: the last call of the tool that fits, else JSON in the text."""
 
-    def __init__(self, wanted: Any, session: RemoteSession, rounds: int) -> None:
+    def __init__(self, wanted: Any, session: RemoteSession, rounds: int, repairs: int = MOST_REPAIRS) -> None:
         self._described = described(wanted)
         self._session = session
         self._rounds = rounds
+        self._most_repairs = repairs
         self._repairs = 0
         self._violations = 0
         self._given: Any = UNSET
@@ -117,7 +118,7 @@ class Output:
         return text_result(message, is_error=True)
 
     def _feedback(self, reply: Reply, error: ShapeError) -> str:
-        if self._repairs >= MOST_REPAIRS or reply.rounds >= self._rounds:
+        if self._repairs >= self._most_repairs or reply.rounds >= self._rounds:
             message = f"the agent's answer is not what was asked for, {error}; its words are in `reply.text`"
             raise AgentError("output", message, reply=reply)
         self._repairs += 1

@@ -23,7 +23,7 @@ WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
 
 
 class Permissions:
-    """The service that answers; a cancel answers first."""
+    """Asks the session's policy, and answers; a cancel answers first."""
 
     params = RequestPermissionRequest
 

@@ -66,9 +66,13 @@ class Policy:
     A function can choose an "always" by the id of that option.
     """
 
-    def __init__(self, decide: Decide, remedy: Remedy | None = None) -> None:
+    def __init__(
+        self, decide: Decide, remedy: Remedy | None = None, *, name: PolicyName | None = None
+    ) -> None:
         self._decide = decide
         self._remedy = remedy
+        self.name = name
+        """What it is called, for agents that can only be told so; rules and functions have no name."""
 
     @classmethod
     def named(cls, name: PolicyName | str, callback: Decide | None = None) -> Policy:
@@ -91,7 +95,7 @@ class Policy:
         With such rules, what cannot be judged by them is rejected too: it might be what they mean.
         """
         if not but:
-            return cls(lambda request: True)
+            return cls(lambda request: True, _always_alone, name="allow-all")
         from coupler.client.rules import Rules
 
         rules = Rules((), (), but)
@@ -105,17 +109,17 @@ class Policy:
     @classmethod
     def deny_all(cls) -> Policy:
         """Reject every request."""
-        return cls(lambda request: False, _usual_remedy)
+        return cls(lambda request: False, _usual_remedy, name="deny-all")
 
     @classmethod
     def allow_reads(cls) -> Policy:
         """Let the agent look at the session's files, but not at those that hold secrets; reject the rest."""
-        return cls(_allow_reads, _usual_remedy)
+        return cls(_allow_reads, _usual_remedy, name="allow-reads")
 
     @classmethod
     def ask(cls, callback: Decide | None = None) -> Policy:
         """Let a function decide. Without one nobody can be asked, and every request is rejected."""
-        return cls.deny_all() if callback is None else cls(callback)
+        return cls.deny_all() if callback is None else cls(callback, name="ask")
 
     @classmethod
     def patterns(
@@ -147,14 +151,18 @@ class Policy:
         return cls(decide, remedy)
 
     @classmethod
-    def of(cls, value: Policy | Decide | None) -> Policy:
-        """A policy, a function that decides, or the default: reads are allowed."""
+    def of(cls, value: Policy | Decide | PolicyName | None) -> Policy:
+        """A policy, its name, a function that decides, or the default: reads are allowed."""
         if value is None:
             return cls.allow_reads()
         if isinstance(value, Policy):
             return value
+        if isinstance(value, str):
+            return cls.named(value)
         if not callable(value):
-            raise TypeError(f"permissions are a Policy or a function that decides; this is {value!r}")
+            raise TypeError(
+                f"permissions are a Policy, its name or a function that decides; this is {value!r}"
+            )
         return cls(value)
 
     async def answer(self, request: PermissionRequest) -> RequestPermissionOutcome:
@@ -176,6 +184,14 @@ async def _allow_reads(request: PermissionRequest) -> bool:
     from coupler.client.rules import is_reading
 
     return await in_thread(lambda: is_reading(request))
+
+
+def _always_alone(request: PermissionRequest) -> str:
+    """The one thing that a policy which allows everything does not allow."""
+    return (
+        "the agent offers no yes for once, and a policy chooses no `always`: give a function that returns "
+        "the id of the option"
+    )
 
 
 def _usual_remedy(request: PermissionRequest) -> str:

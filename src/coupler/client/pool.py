@@ -90,7 +90,7 @@ class SessionPool:
         options["cwd"] = cwd
         key = _agent_key(agent, cwd, settings or {})
         pooled = await self._lease(key, agent, {"cwd": cwd, **(settings or {})})
-        session_key = _session_key(options)
+        session_key = _session_key(options, pooled.agent)
         session: RemoteSession | None = None
         try:
             session = None if fresh else pooled.take(session_key)
@@ -204,7 +204,8 @@ class _Pooled:
         return None
 
     def put(self, key: Key, session: RemoteSession) -> None:
-        """Somebody does not need a session any more."""
+        """Somebody does not need a session any more, and so permits nothing in it any more."""
+        session.policy = Policy.deny_all()
         self._unused.setdefault(key, []).append((session, time.monotonic()))
 
     def oldest(self) -> float:
@@ -226,12 +227,15 @@ def _agent_key(agent: Any, cwd: str, settings: Mapping[str, Any]) -> Key:
     return (words, cwd, *sorted((name, _comparable(value)) for name, value in settings.items()))
 
 
-def _session_key(options: OpeningOptions) -> Key:
-    """What a session was opened with; who decides about permissions can change, and is no part of it."""
-    given = cast("dict[str, Any]", options)
-    return tuple(
-        (name, _comparable(given[name])) for name in sorted(given) if name not in ("permissions", "reason")
-    )
+def _session_key(options: OpeningOptions, agent: RemoteAgent) -> Key:
+    """What a session was opened with. Who decides about permissions can change, and is no part of it; but
+    for an agent that asks for nothing, whose sessions keep to the policy that they were opened under."""
+    given = cast("dict[str, Any]", {**options})
+    policy = given.pop("permissions", None)
+    given.pop("reason", None)
+    if agent.confinement is not None and policy is not None:
+        given["permissions"] = Policy.of(policy).name
+    return tuple((name, _comparable(given[name])) for name in sorted(given))
 
 
 def _absolute(directory: str | os.PathLike[str]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import msgspec
 from msgspec import UNSET
 
+from coupler.client.budget import Bill
 from coupler.client.errors import AgentError
 from coupler.client.lane import Lane
 from coupler.client.reply import Reply, ReplyInProgress, joined_rounds
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 CANCEL_PATIENCE = 10.0
 """Seconds that an agent has to answer a prompt that was cancelled."""
+
+HEARING = 0.5
+"""Seconds in which an agent can take the result of the tool that ends its turn."""
 
 Outcome: TypeAlias = Reply | BaseException
 
@@ -47,6 +51,7 @@ class Prompt:
         self._progress = ReplyInProgress()
         self._earlier: Reply | None = None
         self._lane: Lane | None = None
+        self._bill: Bill | None = None
         self._request = b""
         self._answered: asyncio.Future[Reply] | None = None
         self._outcome: Outcome | None = None
@@ -57,6 +62,8 @@ class Prompt:
         self._is_left = False
         self._patience: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._hearing: asyncio.TimerHandle | None = None
+        self._last_call: str | None = None
         self._judging: asyncio.Task[None] | None = None
 
     def __await__(self) -> Generator[Any, None, Reply]:
@@ -112,19 +119,33 @@ class Prompt:
         self._progress.add(event)
         if self._lane is not None and not self._lane.put(event, size) and self._is_iterated:
             self._begin_cancel()
-        if self._terms.budget is not None:
-            self._watch_budget()
+        if self._bill is not None:
+            self._watch_budget(self._bill)
 
     def decided(self, decision: Decision) -> None:
         """Something that the agent asked for in this turn was decided."""
         self._progress.decided(decision)
 
-    def end_with(self, failure: Exception) -> None:
-        """End the turn for this reason: the prompt raises it, after everything was received."""
-        if self._failure is None and self._outcome is None:
-            self._failure = failure
-            if self._session.span is not None:
-                self._session.span.fail(failure)
+    def end_with(self, failure: Exception, *, after_call: str | None = None) -> None:
+        """End the turn for this reason: the prompt raises it, after everything was received.
+
+        The agent is to have the result of `after_call` first; it may end its turn by itself then.
+        """
+        if self._failure is not None or self._outcome is not None or self._answered is None:
+            return
+        self._failure = failure
+        if self._session.span is not None:
+            self._session.span.fail(failure)
+        if after_call is None:
+            self._begin_cancel(self._terms.grace)
+        else:
+            self._last_call = after_call
+            loop = self._answered.get_loop()
+            self._hearing = loop.call_later(HEARING, self._begin_cancel, self._terms.grace)
+
+    def call_reported(self, call: str | None) -> None:
+        """The agent has reported the end of a call of ours."""
+        if call is not None and call == self._last_call:
             self._begin_cancel(self._terms.grace)
 
     def accept_answer(self, answer: Answer) -> None:
@@ -157,6 +178,7 @@ class Prompt:
 
     async def _send(self) -> asyncio.Future[Reply]:
         if self._answered is None:
+            self._terms.refuse_if_over()
             await self._session.cancelled_turn_ended()
         if self._answered is None:  # else another task has sent it meanwhile
             self._answered = asyncio.get_running_loop().create_future()
@@ -171,10 +193,14 @@ class Prompt:
         return self._answered
 
     def _send_round(self, blocks: tuple[ContentBlock, ...]) -> None:
-        if self._terms.budget is not None:
-            self._terms.budget.begin_turn()
+        self._bill = None if self._terms.budget is None else self._terms.budget.begin_turn()
         self._progress = ReplyInProgress(_characters(blocks), self._session.usage)
-        self._request = self._session.send_prompt(self, blocks)
+        try:
+            self._request = self._session.send_prompt(self, blocks)
+        except BaseException:
+            if self._bill is not None:
+                self._bill.withdraw()
+            raise
 
     def _set_deadline(self) -> None:
         seconds = self._terms.seconds_left()
@@ -184,11 +210,10 @@ class Prompt:
     def _expire(self, seconds: float) -> None:
         self.end_with(AgentError("deadline", f"the agent was not done within {seconds:g} s"))
 
-    def _watch_budget(self) -> None:
+    def _watch_budget(self, bill: Bill) -> None:
         budget = self._terms.budget
-        assert budget is not None
-        cost = self._progress.usage.cost if budget.cost is not None else None
-        if (excess := budget.excess(self._progress.rough_tokens, cost or 0.0)) is not None:
+        cost = self._progress.usage.cost if budget is not None and budget.cost is not None else None
+        if (excess := bill.note(self._progress.rough_tokens, cost or 0.0)) is not None:
             self.end_with(AgentError("budget", excess))
 
     def _begin_cancel(self, grace: float | None = None) -> None:
@@ -216,13 +241,14 @@ class Prompt:
             return
         if self._session.span is not None:
             self._session.span.end(outcome)
-        if isinstance(outcome, Reply):
-            if self._terms.budget is not None:
-                self._terms.budget.charge(outcome.usage)
-            if self._earlier is not None:
-                outcome = joined_rounds(self._earlier, outcome)
+        if self._bill is not None:
+            # Also what failed was used, and whoever tries again and again is to notice.
+            self._bill.settle(outcome.usage if isinstance(outcome, Reply) else self._progress.usage)
+        if isinstance(outcome, Reply) and self._earlier is not None:
+            outcome = joined_rounds(self._earlier, outcome)
         self._session.turn_ended(outcome)
-        if isinstance(outcome, Reply) and self._terms.goals and not self.is_cancelled:
+        is_judged = self._terms.goals and not self.is_cancelled and self._failure is None
+        if isinstance(outcome, Reply) and is_judged:
             reply = outcome
             self._judging = self._session.start(self._judge(reply))
             self._judging.add_done_callback(lambda judging: self._judged(judging, reply))
@@ -254,7 +280,7 @@ class Prompt:
             return
         self._outcome = outcome = self._final(outcome)
         self._session.prompt_ended(self)
-        for timer in (self._patience, self._deadline):
+        for timer in (self._patience, self._deadline, self._hearing):
             if timer is not None:
                 timer.cancel()
         if isinstance(outcome, Reply):

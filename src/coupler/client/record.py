@@ -22,13 +22,13 @@ class Record:
         if key == self._open:
             self._pieces.append(event.text)
             return
-        self._close_text()
+        self.close_text()
         self._entries.append((event, late))
         self._open, self._pieces = key, [event.text]
 
     def add(self, event: Event, late: bool) -> None:
         """Take anything else in."""
-        self._close_text()
+        self.close_text()
         if isinstance(event, ToolCall) and event.id in self._calls:
             place = self._calls[event.id]
             self._entries[place] = (event, self._entries[place][1] or late)
@@ -42,7 +42,8 @@ class Record:
         self._join_text()
         return tuple(Received(self._session_id, event, late) for event, late in self._entries)
 
-    def _close_text(self) -> None:
+    def close_text(self) -> None:
+        """What comes next is another message, as at the beginning of a turn, whether it has an id or not."""
         self._join_text()
         self._open, self._pieces = None, []
 

@@ -11,8 +11,10 @@ from typing import Any, Self, TypeVar, Unpack
 
 from msgspec import UNSET, Raw, UnsetType
 
+from coupler.client.confinement import Confinement
 from coupler.client.connection import FRAME_LIMIT, Connection
 from coupler.client.errors import AgentError
+from coupler.client.files import FileAccess
 from coupler.client.link import Link
 from coupler.client.observation import AgentEnded, How, Observers, OnEvent, SessionOpened
 from coupler.client.offer import Offer
@@ -61,6 +63,7 @@ class RemoteAgent:
         offer: Offer | None = None,
         quirks: Quirks | None = None,
         on_event: OnEvent | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
         """`link` makes a way to the agent, a new one for each start."""
         self.capabilities = AgentCapabilities()
@@ -69,6 +72,8 @@ class RemoteAgent:
         self._link = link
         self.cwd = cwd
         """Where its process runs, and where sessions are opened that name no other directory."""
+        self.confinement = confinement
+        """How it is kept to a policy, if it asks for nothing."""
         self._startup_timeout = startup_timeout
         self._frame_limit = frame_limit
         self._offer = offer or Offer()
@@ -88,6 +93,11 @@ class RemoteAgent:
     def is_running(self) -> bool:
         """Whether the agent is there; one that has died is started again when a session is wanted."""
         return self._connection is not None and not self._connection.is_over
+
+    @property
+    def wanted_files(self) -> FileAccess | None:
+        """What it was asked to be offered of files; None if nobody has said."""
+        return self._offer.wanted_files
 
     def offers(self, gate: str) -> bool:
         """Whether the agent has advertised a capability, such as `sessionCapabilities.list`."""
@@ -117,6 +127,10 @@ class RemoteAgent:
         if self._connection is not None:
             self._connection.kill_soon()
 
+    def start_within(self, seconds: float) -> None:
+        """Give it no more time than this to start, and to open its first session."""
+        self._startup_timeout = min(self._startup_timeout, seconds)
+
     def offer_instead(self, offer: Offer) -> None:
         """Offer the agent something else, from its next start on."""
         self._offer = offer
@@ -129,13 +143,13 @@ class RemoteAgent:
 
     async def new(self, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Open a session; see `SessionOptions` and `OpeningOptions`."""
-        opening = Opening(options, self.cwd)
+        opening = Opening(options, self.cwd, self.confinement)
         request = NewSessionRequest(opening.cwd, opening.mcp_servers, opening.additional_directories)
         return await self._open("new", request, NewSessionResponse, opening)
 
     async def load(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Open a session of before; the agent tells its history again, which is the session's `record`."""
-        opening = Opening(options, self.cwd)
+        opening = Opening(options, self.cwd, self.confinement)
         request = LoadSessionRequest(
             opening.mcp_servers, opening.cwd, session_id, opening.additional_directories
         )
@@ -143,7 +157,7 @@ class RemoteAgent:
 
     async def resume(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """Go on with a session of before, without its history being told."""
-        opening = Opening(options, self.cwd)
+        opening = Opening(options, self.cwd, self.confinement)
         request = ResumeSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
         )
@@ -151,7 +165,7 @@ class RemoteAgent:
 
     async def fork(self, session_id: str, **options: Unpack[OpeningOptions]) -> RemoteSession:
         """A new session that begins with what another one holds."""
-        opening = Opening(options, self.cwd)
+        opening = Opening(options, self.cwd, self.confinement)
         request = ForkSessionRequest(
             session_id, opening.cwd, opening.additional_directories, opening.mcp_servers
         )
@@ -265,7 +279,7 @@ class RemoteAgent:
             raise AgentError("closed", "the agent was closed: connect again for another one")
         connection = Connection(
             self._link(),
-            self._offer.services(),
+            self._offer.responders(),
             startup_timeout=self._startup_timeout,
             frame_limit=self._frame_limit,
             on_death=lambda: self._observers.notice(AgentEnded("the agent ended by itself")),

@@ -29,18 +29,7 @@ from coupler.client.reply import Reply
 from coupler.client.settings import Settings
 from coupler.client.telemetry import TurnSpan
 from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Goal, Terms, Until
-from coupler.events import (
-    Commands,
-    Event,
-    Info,
-    Mode,
-    Options,
-    Plan,
-    Text,
-    Thought,
-    ToolCall,
-    Usage,
-)
+from coupler.events import Commands, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
 from coupler.events.v1 import from_update
 from coupler.schema.v1 import (
     AvailableCommand,
@@ -151,21 +140,25 @@ class RemoteSession:
         timeout: float | None = None,
         grace: float = GRACE,
         output: Any = None,
+        repairs: int | None = None,
     ) -> Prompt:
         """A prompt, to be awaited (the reply), iterated (the events) or entered (leaving it cancels).
 
         `until` looks at each reply and may send the agent back to work, for as many `rounds` as are allowed.
         After `timeout` seconds, or when the `budget` is spent, the turn is cancelled; an agent that has not
         ended it after `grace` more seconds is ended itself. The error then has what came.
-        `output` is the type of the answer, or its JSON Schema: the reply's `output` is a value of it.
+        `output` is the type of the answer, or its JSON Schema: the reply's `output` is a value of it. An
+        answer that does not fit is sent back, `repairs` times at most (2, unless it is said).
         """
         pieces = [content] if isinstance(content, str) else content
         blocks = tuple(TextContent(piece) if isinstance(piece, str) else piece for piece in pieces)
         goals: list[Goal] = []
         if output is not None:
-            from coupler.client.output import Output  # most prompts ask for none
+            from coupler.client.output import MOST_REPAIRS, Output  # most prompts ask for none
 
-            goals.append(Output(output, self, rounds))
+            if repairs is not None:
+                rounds = max(rounds, repairs + 1)
+            goals.append(Output(output, self, rounds, MOST_REPAIRS if repairs is None else repairs))
         if until is not None:
             goals.append(Until(until))
         return Prompt(self, blocks, Terms(tuple(goals), rounds, budget, timeout, grace))
@@ -243,6 +236,7 @@ class RemoteSession:
         """From now on this session's events are the prompt's."""
         if self._is_closed:
             raise AgentError("closed", "this session was closed: open another one, or load it again")
+        self._connection.refuse_if_over()
         if self._prompt is not None:
             raise AgentError("busy", "this session has a running prompt: await or cancel it first")
         self._prompt = prompt
@@ -251,6 +245,8 @@ class RemoteSession:
         """Send a round of the prompt, and return the request's id."""
         self._connection.refuse_unaccepted(blocks)
         self._lateness.turn_began()
+        self._finished.turn_began()
+        self._record.close_text()
         self._observers.notice(PromptSent(self.id, blocks))
         request = PromptRequest(self.id, blocks)
         self._span = self._connection.telemetry.turn(self.id, self.model, self._span)
@@ -329,8 +325,14 @@ class RemoteSession:
                 self._span.see(event)
         if self._observers:
             self._observers.notice(Received(self.id, event, late))
-            if isinstance(event, ToolCall) and self._finished.is_news(event):
-                self._observers.notice(ToolFinished(self.id, event))
+        if isinstance(event, ToolCall):
+            self._call_received(event)
+
+    def _call_received(self, call: ToolCall) -> None:
+        if self._finished.is_news(call):
+            self._observers.notice(ToolFinished(self.id, call))
+        elif self._prompt is not None and not call.is_open:
+            self._prompt.call_reported(self._finished.ours(call))
 
     def permission_answered(self, decision: Decision) -> None:
         """Something that the agent asked for was decided."""
@@ -340,13 +342,16 @@ class RemoteSession:
 
     def bridged_call_finished(self, call: ToolCall, ids: frozenset[str]) -> None:
         """A tool of ours has ended; `ids` are what the agent may know the call by."""
-        if self._finished.is_news_of_ours(ids):
+        if self._finished.is_news_of_ours(call, ids):
             self._observers.notice(ToolFinished(self.id, call, bridged=True))
 
-    def end_turn(self, reason: Exception) -> None:
-        """End the running turn: its prompt raises the reason, after everything was received."""
+    def end_turn(self, reason: Exception, *, after_call: str | None = None) -> None:
+        """End the running turn: its prompt raises the reason, after everything was received.
+
+        With `after_call`, a call of our own, once the agent has reported the end of that, or a moment later.
+        """
         if self._prompt is not None:
-            self._prompt.end_with(reason)
+            self._prompt.end_with(reason, after_call=after_call)
 
     def failure(self, kind: Kind, what: str, error: RpcError) -> AgentError:
         """An error of the connection or of the agent, in this layer's words."""

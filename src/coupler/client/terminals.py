@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -22,7 +23,7 @@ from coupler.client.reasons import (
     SPAWN_FAILED,
     TOO_MANY_TERMINALS,
 )
-from coupler.client.service import Service, Work
+from coupler.client.responder import Responder, Work
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError
 from coupler.process.errors import SpawnError
@@ -70,7 +71,7 @@ class Terminals:
     def __init__(self) -> None:
         self._open: dict[RemoteSession, dict[str, Terminal]] = {}
 
-    def services(self) -> dict[str, Service]:
+    def responders(self) -> dict[str, Responder]:
         """Who answers which method."""
         return {
             "terminal/create": Work(CreateTerminalRequest, self._create),
@@ -151,6 +152,8 @@ class Terminal:
     """A command that runs or has run, with the last of what it wrote."""
 
     def __init__(self, job: Job, limit: int, session: RemoteSession) -> None:
+        self.on_output: Callable[[], None] | None = None
+        """Called whenever the command has written something."""
         self._job = job
         # If we are killed ourselves, nobody else would end it.
         self._guard = Guard.over(job.pid)
@@ -225,6 +228,8 @@ class Terminal:
 
     async def _keep(self, chunk: bytes) -> None:
         self._last.append(chunk)
+        if self.on_output is not None:
+            self.on_output()
 
     def _status(self) -> TerminalExitStatus:
         exit_code, signal = self._job.ending

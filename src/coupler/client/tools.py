@@ -204,8 +204,8 @@ async def _answered(function: Function, arguments: dict[str, Any], call: _Call) 
     try:
         return result_of(await function.call(arguments))
     except EndTurn as end:
-        # In the next moment, so that the model's result is on its way before the turn's end.
-        asyncio.get_running_loop().call_soon(call.session.end_turn, end)
+        # Not at once: the cancel would overtake the result, which the model is to have.
+        call.session.end_turn(end, after_call=call.context.call_id)
         return text_result(DONE)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise

@@ -20,6 +20,9 @@ from msgspec.structs import replace
 from coupler.forms.pattern import LONGEST_MATCHED, Pattern
 from coupler.schema import v1
 
+MOST_FIELDS = 100
+"""Fields of one form: nobody fills in more, and who sends one must not keep others busy with reading it."""
+
 EXACT = 2**53
 """The integers that a JSON number holds exactly, whoever wrote it."""
 

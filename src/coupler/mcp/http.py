@@ -6,7 +6,7 @@ but to the same host, so that headers go to nobody else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -30,10 +30,11 @@ class HttpServer:
 
     def __init__(self, server: McpServerHttp | McpServerSse) -> None:
         self._server = server
+        self._refused = ""
 
     def last_words(self) -> str:
-        """Nothing: how an address was lost is in the error itself."""
-        return ""
+        """Why we took no more of an answer, which the `mcp` package does not pass on; else nothing."""
+        return self._refused
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -57,8 +58,18 @@ class HttpServer:
         return httpx2.AsyncClient(
             headers=[("Accept-Encoding", "identity"), *given],
             timeout=TIMEOUT,
-            event_hooks={"response": [_limit]},
+            event_hooks={"response": [self._limit]},
         )
+
+    async def _limit(self, response: httpx2.Response) -> None:
+        """Let an answer have its length, and nothing that grows when it is unpacked."""
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise httpx2.DecodingError("the answer is compressed, which was not asked for")
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = _Limited(response.stream, self._refuse)
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = f": {reason}"
 
 
 def checked(url: str) -> str:
@@ -72,23 +83,19 @@ def checked(url: str) -> str:
     return url
 
 
-async def _limit(response: httpx2.Response) -> None:
-    """Let an answer have its length, and nothing that grows when it is unpacked."""
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise httpx2.DecodingError("the answer is compressed, which was not asked for")
-    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        response.stream = _Limited(response.stream)
-
-
 class _Limited(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:
+    """Ends an answer that is too long, and tells who refused the rest."""
+
+    def __init__(self, stream: Any, refuse: Callable[[str], None]) -> None:
         self._stream = stream
+        self._refuse = refuse
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         length = 0
         async for chunk in self._stream:
             length += len(chunk)
             if length > LONGEST_ANSWER:
+                self._refuse("the answer is longer than 10 MiB")
                 raise httpx2.ReadError("the answer is longer than 10 MiB")
             yield chunk
 

@@ -19,6 +19,8 @@ from coupler.agent.agent import Agent
 from coupler.agent.mode import Mode
 from coupler.agent.option import Choice, Select
 from coupler.agent.text import whole_text
+from coupler.client.confinement import Confinement
+from coupler.client.policy import PolicyName
 from coupler.mcp.servers import merged
 from coupler.process import SpawnError
 from coupler.providers.errors import ProviderError
@@ -84,6 +86,8 @@ class CommandLineAgent(Agent):
     """The options that the program has, and how its command line spells them."""
     has_allowed_tools: ClassVar[bool] = True
     has_output_schema: ClassVar[bool] = False
+    confinement: Confinement
+    """What policies mean to it: its permission prompts cannot be answered from outside."""
     counts_whole_session: ClassVar[bool] = False
     """Whether the tokens of its stream are those of all turns so far."""
 
@@ -92,7 +96,7 @@ class CommandLineAgent(Agent):
         *,
         model: str | None = None,
         system_prompt: str | None = None,
-        mode: str = DENY_ASKS,
+        mode: str | None = None,
         allowed_tools: Sequence[str] = (),
         options: Mapping[str, OptionValue] | None = None,
         output_schema: Mapping[str, Any] | None = None,
@@ -100,7 +104,8 @@ class CommandLineAgent(Agent):
         program: str | None = None,
         env: Mapping[str, str | None] | None = None,
     ) -> None:
-        """`mode` is what sessions begin in, and `allowed_tools` what may be used without asking in any.
+        """`mode` is what sessions begin in whose client names no policy, in place of `deny_asks`; for our own
+        `connect` it is in place of `read_only`. `allowed_tools` may be used without asking in any.
 
         `options` are those of `flags`; `arguments` go to the program as they are. `output_schema` is the JSON
         Schema of every answer. `program` is another name or path of it, `env` changes its environment.
@@ -114,7 +119,8 @@ class CommandLineAgent(Agent):
         self._program = program or self.entry.program or ""
         self._env = dict(env or {})
         self._refuse_what_it_lacks()
-        self.modes = _modes_from(mode)
+        self.modes = _modes_from(mode or DENY_ASKS)
+        self.confinement = _confinement(self.entry, mode)
         self.options = self._model_choice()
 
     def __init_subclass__(cls) -> None:
@@ -123,6 +129,7 @@ class CommandLineAgent(Agent):
         cls.title = cls.entry.title
         cls.modes = _modes_from(DENY_ASKS)
         cls.options = _choice_of(cls.models, None)
+        cls.confinement = _confinement(cls.entry, None)
 
     def invocation(self, order: Order) -> Invocation:
         """How the program is started for a turn."""
@@ -289,6 +296,16 @@ class CommandLineAgent(Agent):
         if self._model is None or self._model in self.models or not self.models:
             return _choice_of(self.models, self._model)
         return _choice_of((*self.models, self._model), self._model)
+
+
+def _confinement(entry: Entry, mode: str | None) -> Confinement:
+    modes: dict[PolicyName, str] = {
+        "deny-all": READ_ONLY,
+        "allow-reads": READ_ONLY,
+        "allow-all": ALLOW_ALL,
+        "ask": mode or DENY_ASKS,
+    }
+    return Confinement(f"{entry.title} by its command line", modes, mode)
 
 
 def _modes_from(first: str) -> list[Mode]:

@@ -281,15 +281,17 @@ async def _payloads(answer: Answer) -> AsyncIterator[bytes]:
 async def _refused(answer: Answer, *, can_wait: bool) -> float:
     """Seconds to wait before another try, or the error."""
     body = Loose(parsed_text((await answer.body())[:65536].decode("utf-8", "replace")))
+    stated = answer.headers.get("retry-after", "")
+    later = float(stated) if stated.isascii() and stated.replace(".", "", 1).isdigit() else None
     if can_wait and (answer.status == 429 or answer.status >= 500):
-        stated = answer.headers.get("retry-after", "")
-        wait = float(stated) if stated.replace(".", "", 1).isdigit() else 0.5
+        wait = 0.5 if later is None else later
         if wait <= LONGEST_WAIT:
             return wait
     reason = body.object("error").text("message") or body.text("error", "message", "detail")
     hint = ERRORS.get(answer.status, "")
     said = f" It says: {reason}" if reason else ""
-    raise ProviderError(f"The server answered with status {answer.status}. {hint}{said}".strip())
+    when = f" It wants to be asked again in {later:g} s." if later is not None else ""
+    raise ProviderError(f"The server answered with status {answer.status}. {hint}{said}{when}".strip())
 
 
 def _verdict(message: OpenAIStream) -> StopReason | None:

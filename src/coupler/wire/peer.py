@@ -36,6 +36,9 @@ UNREAD_ANSWERS = 64 * 1024 * 1024
 MALFORMED_LOGGED = 100
 """Messages that cannot be read and are each logged."""
 
+UNREADABLE_KEPT = 100
+"""Bytes kept of the first line that is no message."""
+
 Answer = Raw | RpcError
 Deliver = Callable[[Answer], None]
 
@@ -71,6 +74,8 @@ class Peer:
         self.closed_because: RpcError | None = None
         self.screen: Callable[[Any, Lane], Any] = _show_all
         """What every answer and error, with its lane, passes before it is sent."""
+        self.unreadable = b""
+        """How the first line began that is no message: by that people see what the other side is instead."""
         self._transport = transport
         self._endpoint = endpoint
         self._answers_garbage = answers_garbage
@@ -246,6 +251,7 @@ class Peer:
         try:
             message = messages.parse(frame, self._frames.limit)
             if isinstance(message, Malformed):
+                self.unreadable = self.unreadable or _head(frame)
                 self._handle_malformed(message)
             elif message.method is UNSET:
                 self._handle_answer(message.id, _answer_in(message))
@@ -314,6 +320,11 @@ class _CancelRequest(Struct, rename="camel"):
 
 
 _cancel_decoder = json.Decoder(_CancelRequest)
+
+
+def _head(frame: Frame) -> bytes:
+    line = frame if isinstance(frame, bytes) else frame.head
+    return line[:UNREADABLE_KEPT]
 
 
 def _answer_in(message: Envelope) -> Answer:

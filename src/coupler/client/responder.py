@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
 
 
-class Service(Protocol):
-    """Answers one method. What no service answers gets "method not found"."""
+class Responder(Protocol):
+    """Answers one method. What nobody answers gets "method not found"."""
 
     params: type[Any]
     """What the request's parameters are decoded as."""
@@ -24,7 +24,7 @@ class Service(Protocol):
 
 
 class Work:
-    """A service of sessions whose answers take time: a coroutine function finds each, or raises RpcError."""
+    """Answers for sessions, which takes time: a coroutine function finds each answer, or raises RpcError."""
 
     def __init__(
         self, params: type[Any], do: Callable[[Any, RemoteSession], Coroutine[Any, Any, Any]]
