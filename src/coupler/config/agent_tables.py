@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,10 +16,16 @@ from coupler.config.errors import suggestion
 from coupler.config.kind import Source, WrongValueError, type_words
 from coupler.config.origin import Origin
 
-_KEYS = ("command", "title", "env")
+_KEYS = (
+    *("command", "agent", "title", "env", "files"),
+    *("system", "model", "mode", "options", "tools", "context", "skills"),
+)
+_FILES = ("none", "read", "write")
+_TOOLS = ("allow", "deny")
 
 # What can be told from a command line: one word, without a path in it.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_BASE = re.compile(_NAME.pattern + "(:acp|:native)?")
 _UNFIT = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -30,6 +37,20 @@ class AgentTable(msgspec.Struct, frozen=True):
     command: tuple[str, ...] | None = None
     title: str | None = None
     env: Mapping[str, str] = {}
+    files: Literal["none", "read", "write"] | None = None
+    agent: str | None = None
+    """The agent that it stands on: another name."""
+    system: str | None = None
+    model: str | None = None
+    mode: str | None = None
+    options: Mapping[str, str | int | float | bool] = {}
+    allow: tuple[str, ...] = ()
+    """Permission rules for its tool calls, as are those in `deny`."""
+    deny: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+    """Files whose text goes before a prompt, as absolute paths."""
+    skills: tuple[str, ...] = ()
+    """Files with instructions, as absolute paths."""
 
 
 class AgentTables(msgspec.Struct, frozen=True):
@@ -56,9 +77,28 @@ def _agent(name: str, table: object, source: Source) -> AgentTable:
     for key in table:
         if key not in _KEYS:
             raise WrongValueError(f"is unknown; {suggestion(key, _KEYS, _KEYS)}", name, key)
-    command = _command(name, table["command"], source) if "command" in table else None
-    title = _line(name, "title", table["title"]) if "title" in table else None
-    return AgentTable(name, source.origin, command, title, _variables(name, table.get("env", {})))
+    if "command" in table and "agent" in table:
+        raise WrongValueError(
+            "does not go with `command`: an agent stands on another, or is started", name, "agent"
+        )
+    tools = _tools(name, table.get("tools", {}))
+    return AgentTable(
+        name,
+        source.origin,
+        command=_command(name, table["command"], source) if "command" in table else None,
+        title=_line(name, "title", table["title"]) if "title" in table else None,
+        env=_variables(name, table.get("env", {})),
+        files=_files(name, table["files"]) if "files" in table else None,
+        agent=_base(name, table["agent"]) if "agent" in table else None,
+        system=_text(name, "system", table["system"]) if "system" in table else None,
+        model=_line(name, "model", table["model"]) if "model" in table else None,
+        mode=_line(name, "mode", table["mode"]) if "mode" in table else None,
+        options=_options(name, table.get("options", {})),
+        allow=tools["allow"],
+        deny=tools["deny"],
+        context=_paths(name, "context", table.get("context", []), source),
+        skills=_paths(name, "skills", table.get("skills", []), source),
+    )
 
 
 def _command(name: str, value: object, source: Source) -> tuple[str, ...]:
@@ -96,11 +136,77 @@ def _program(program: str, name: str, source: Source) -> str:
     return program
 
 
+def _base(name: str, value: object) -> str:
+    base = _line(name, "agent", value)
+    if not _BASE.fullmatch(base):
+        raise WrongValueError(
+            "must be the name of another agent; a command line goes into `command`", name, "agent"
+        )
+    if base.partition(":")[0] == name:
+        raise WrongValueError("must be another agent than itself", name, "agent")
+    return base
+
+
+def _text(name: str, key: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise WrongValueError(f"must be a text that is not empty, not {type_words(value)}", name, key)
+    return value
+
+
+def _options(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise WrongValueError(f"must be a table of options, not {type_words(value)}", name, "options")
+    for each, item in value.items():
+        if not isinstance(item, str | int | float | bool):
+            message = f"must be a text, a number, true or false, not {type_words(item)}"
+            raise WrongValueError(message, name, "options", each)
+    return value
+
+
+def _tools(name: str, value: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        message = f"must be a table with `allow` and `deny`, not {type_words(value)}"
+        raise WrongValueError(message, name, "tools")
+    for key in value:
+        if key not in _TOOLS:
+            raise WrongValueError(f"is unknown; {suggestion(key, _TOOLS, _TOOLS)}", name, "tools", key)
+    return {key: _texts(name, ("tools", key), value.get(key, [])) for key in _TOOLS}
+
+
+def _texts(name: str, keys: tuple[str, ...], value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise WrongValueError(f"must be a list of texts, not {type_words(value)}", name, *keys)
+    for number, item in enumerate(value):
+        if not isinstance(item, str) or not item.strip() or _UNFIT.search(item):
+            message = "must be one line without control characters, and not empty"
+            raise WrongValueError(message, name, *keys, number)
+    return (*value,)
+
+
+def _paths(name: str, key: str, value: object, source: Source) -> tuple[str, ...]:
+    """Files, from the directory on that the configuration is in."""
+    return tuple(_path(path, name, key, source) for path in _texts(name, (key,), value))
+
+
+def _path(path: str, name: str, key: str, source: Source) -> str:
+    if path.startswith("~/"):
+        if source.home is None:
+            raise WrongValueError("begins with ~, but this user has no home directory", name, key)
+        return os.path.join(source.home, path[2:])
+    return os.path.normpath(os.path.join(source.origin.directory or os.getcwd(), path))
+
+
 def _line(name: str, key: str, value: object) -> str:
     if not isinstance(value, str):
         raise WrongValueError(f"must be a text, not {type_words(value)}", name, key)
     if not value.strip() or _UNFIT.search(value):
         raise WrongValueError("must be one line without control characters, and not empty", name, key)
+    return value
+
+
+def _files(name: str, value: object) -> Any:
+    if value not in _FILES:
+        raise WrongValueError(f"must be one of {', '.join(map(repr, _FILES))}", name, "files")
     return value
 
 

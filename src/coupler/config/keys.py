@@ -44,7 +44,8 @@ AGENTS: Key[tuple[AgentTable, ...]] = Key(
     AgentTables(),
     (),
     "trusted project",
-    "Agents by name: their `command`, `title` and `env`, besides those of the catalogue or in place of them.",
+    "Agents by name: how each is started, and how the steps of workflows set it up, in place of the "
+    "catalogue's or besides.",
     default_words="those of the catalogue",
 )
 MCP: Key[tuple[McpServer, ...]] = Key(

@@ -42,6 +42,25 @@ def project_files(cwd: str, environ: Mapping[str, str]) -> Iterator[ProjectFile]
             yield ProjectFile(path, _root(directory, last))
 
 
+def workflows_directory(environ: Mapping[str, str]) -> str | None:
+    """Where the user's own workflows would be; nowhere for a user without a home."""
+    directory = config_directory(environ)
+    return None if directory is None else os.path.join(directory, "workflows")
+
+
+def project_workflows(cwd: str, environ: Mapping[str, str]) -> ProjectFile | None:
+    """The nearest directory of workflows from a directory upwards; the user's own is not a project's."""
+    own = workflows_directory(environ)
+    home = home_directory(environ)
+    last = None if home is None else os.path.realpath(home)
+    for directory in _upwards(os.path.realpath(cwd), last):
+        path = os.path.join(directory, ".coupler", "workflows")
+        is_own = own is not None and os.path.realpath(own) == os.path.realpath(path)
+        if _is_there(path) and not is_own:
+            return ProjectFile(path, _root(directory, last))
+    return None
+
+
 def project_directory(cwd: str, environ: Mapping[str, str]) -> str:
     """What counts as the project of a directory: where its file is, else the repository, else itself."""
     found = project_file(cwd, environ)

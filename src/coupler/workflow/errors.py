@@ -1,0 +1,84 @@
+"""What goes wrong in workflows, and what each of it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from coupler.workflow.definition import ErrorKind, Position
+
+if TYPE_CHECKING:
+    from coupler.workflow.result import Result
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something wrong with a file, where it stands, and what to do."""
+
+    position: Position
+    message: str
+    severity: Literal["error", "warning"] = "error"
+    """What is only a warning can run all the same."""
+
+    def __str__(self) -> str:
+        word = "warning: " if self.severity == "warning" else ""
+        return f"{self.position}: {word}{self.message}"
+
+
+class WorkflowError(Exception):
+    """Something about workflows that whoever asked for it can mend."""
+
+
+class InvalidWorkflowError(WorkflowError):
+    """A file that is no workflow: all that is wrong with it, at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class InputError(WorkflowError):
+    """Inputs that are missing, unknown or do not fit."""
+
+
+class RunError(WorkflowError):
+    """A run that cannot be started or resumed: it is held by another process, has changed, is over …"""
+
+
+class StepError(WorkflowError):
+    """The failure of one attempt at a step; `retry` and `on_error` decide what becomes of it."""
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        message: str,
+        *,
+        exit_code: int | None = None,
+        retry_after: float | None = None,
+        result: Result | None = None,
+        step: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind: ErrorKind = kind
+        self.exit_code = exit_code
+        self.result = result
+        """What there is of it all the same: what was written until then, and such."""
+        self.step = step
+        """The step inside of it that failed, if it is made of others."""
+        self.retry_after = retry_after
+        """Seconds after which a provider wants to be asked again."""
+
+
+class UnknownNameError(StepError):
+    """An expression that names what is not there."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("template", message)
+
+
+class Parked(BaseException):
+    """Nobody is there to answer: the run waits, and can be resumed with the answer.
+
+    No Exception: only whoever runs the whole workflow may catch it.
+    """

@@ -1,0 +1,108 @@
+"""`[agents.NAME]`: how an agent is started and set up, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coupler.catalogue.choice import choose
+from coupler.catalogue.lookup import joined
+from coupler.client.errors import AgentError
+from coupler.config import keys, load
+from coupler.config.errors import ConfigError
+
+
+def config_of(home: Path, text: str) -> Any:
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "coupler.toml").write_text(text)
+    return load(None, environ={"COUPLER_HOME": str(home)})
+
+
+def test_a_table_sets_an_agent_up_with_files_from_its_own_directory_on(coupler_home: Path) -> None:
+    config = config_of(
+        coupler_home,
+        """
+        [agents.reviewer]
+        agent = "claude:native"
+        system = '''Two
+        lines'''
+        model = "opus"
+        mode = "read_only"
+        options = { effort = "high", max_turns = 3 }
+        tools = { allow = ["read(**)"], deny = ["edit(**)"] }
+        context = ["docs/style.md"]
+        skills = ["/skills/review.md"]
+        """,
+    )
+
+    (table,) = config[keys.AGENTS]
+
+    assert (table.agent, table.model, table.mode) == ("claude:native", "opus", "read_only")
+    assert table.system.startswith("Two\n")
+    assert table.options == {"effort": "high", "max_turns": 3}
+    assert (table.allow, table.deny) == (("read(**)",), ("edit(**)",))
+    assert table.context == (str(coupler_home / "docs" / "style.md"),)
+    assert table.skills == ("/skills/review.md",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ('agent = "claude"\ncommand = "x"', "does not go with `command`"),
+        ('agent = "npx -y thing"', "a command line goes into `command`"),
+        ('agent = "x"', "must be another agent than itself"),
+        ("system = 5", "must be a text that is not empty, not a number"),
+        ('sistem = "x"', "did you mean `system`"),
+        ('tools = { alow = ["read(**)"] }', "did you mean `allow`"),
+        ('tools = { allow = "read(**)" }', "must be a list of texts, not a text"),
+        ("options = { x = [1] }", "must be a text, a number, true or false, not a list"),
+        ("context = [5]", "must be one line without control characters"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_right(coupler_home: Path, lines: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(coupler_home, f"[agents.x]\n{lines}\n")
+
+    assert complaint in str(caught.value)
+
+
+def test_an_agent_that_stands_on_another_is_started_like_it(coupler_home: Path) -> None:
+    entries = joined(
+        config_of(
+            coupler_home,
+            """
+            [agents.mine]
+            command = ["mine", "--acp"]
+            env = { A = "1", B = "1" }
+            [agents.top]
+            agent = "mine"
+            title = "Top"
+            env = { A = "2" }
+            [agents.native]
+            agent = "claude:native"
+            """,
+        )
+    )
+
+    assert entries["top"].programs == (("mine", "--acp"),)
+    assert (entries["top"].name, entries["top"].title) == ("top", "Top")
+    assert entries["top"].env == {"A": "2", "B": "1"}
+    assert (entries["native"].programs, entries["native"].native) == ((), "claude")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('[agents.a]\nagent = "nobody"', "Its `agent`, nobody, is unknown"),
+        ('[agents.a]\nagent = "b"\n[agents.b]\nagent = "a"', "in the end stands on itself"),
+    ],
+)
+def test_an_agent_that_stands_on_nothing_cannot_be_started(
+    coupler_home: Path, text: str, complaint: str
+) -> None:
+    entry = joined(config_of(coupler_home, text))["a"]
+
+    with pytest.raises(AgentError, match=complaint):
+        choose(entry)

@@ -1,0 +1,149 @@
+"""Runs with real agents and a journal in memory: what steps make of agents that are scripts or stubs."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from client.stage import Scripted, run
+from coupler.store.store import Store
+from coupler.workflow.agents import Agents
+from coupler.workflow.bundle import gather_bundle
+from coupler.workflow.definition import Workflow
+from coupler.workflow.engine import Engine
+from coupler.workflow.errors import Parked
+from coupler.workflow.flow_expressions import FlowExpressions
+from coupler.workflow.happenings import Decided, Happening, Noted, Place, RunFinished, Said, StepFinished
+from coupler.workflow.inputs import bind
+from coupler.workflow.performing import Performing
+from coupler.workflow.reading import read_text
+from coupler.workflow.result import Result
+from coupler.workflow.running import Running
+from workflow.stage import Answering, Memo
+
+H = TypeVar("H", bound=Happening)
+Script = Callable[[str], Scripted]
+"""Makes an agent of a few lines; see `client/agents/bare.py` for its words."""
+
+
+class Remembering(Memo):
+    """A journal in memory that agents can look into."""
+
+    def decisions(self, what: str) -> dict[Place, Any]:
+        return {
+            each.place: each.value
+            for each in self.all
+            if isinstance(each, Decided) and each.what == what and each.place is not None
+        }
+
+
+class Talking(Answering):
+    """Says these messages, one after the other; then nobody is there any more."""
+
+    def __init__(self, *messages: str | None, **answers: object) -> None:
+        super().__init__(answers)
+        self.messages = list(messages)
+        self.heard: list[str] = []
+
+    async def message(self, place: Place, reply: str) -> str | None:
+        self.heard.append(reply)
+        if not self.messages:
+            raise Parked(f"{place} waits for a message")
+        return self.messages.pop(0)
+
+
+class AgentStage:
+    """One workflow in a directory, run and resumed with agents that are there for it."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        self.workflow: Workflow = read_text(text, str(directory / "main.yaml"))
+        self.cwd = str(directory)
+        self.memory = Remembering()
+        self.front = Talking()
+        self.store: Store | None = None
+        self.while_it_runs: Callable[[Engine], object] = lambda engine: None
+
+    def run(self, **inputs: object) -> RunFinished:
+        return run(self.finished(**inputs))
+
+    def resume(self, upto: int | None = None) -> RunFinished:
+        """As another process does it, with the journal so far, or with so much of it."""
+        self.memory = Remembering(self.memory.all[:upto])
+        return self.run()
+
+    async def finished(self, **inputs: object) -> RunFinished:
+        bundle = gather_bundle(self.workflow, lambda name, caller: caller)
+        store = Store.open(None)
+        try:
+            async with Agents(
+                store=store, bundle=bundle, limits=self.workflow.budget, journal=self.memory
+            ) as agents:
+                running = Running(
+                    id="main-12345",
+                    bundle=bundle,
+                    memory=self.memory,
+                    expressions=FlowExpressions(),
+                    performer=Performing(),
+                    agents=agents,
+                    front=self.front,
+                    cwd=self.cwd,
+                    secrets={},
+                    most_steps=self.workflow.max_steps,
+                )
+                engine = Engine(running, bind(self.workflow, inputs, self.cwd))
+                self.while_it_runs(engine)
+                return await engine.run()
+        finally:
+            store.close()
+
+    def result(self, path: str) -> Result:
+        """What became of a step in the last run."""
+        found = [each for each in self.all(StepFinished) if str(each.place) == path]
+        return found[-1].result
+
+    def all(self, kind: type[H]) -> list[H]:
+        """What happened of one kind in the last run."""
+        return [each for each in self.memory.noted if isinstance(each, kind)]
+
+    @property
+    def said(self) -> str:
+        return "".join(each.text for each in self.all(Said))
+
+    @property
+    def notes(self) -> list[str]:
+        return [each.text for each in self.all(Noted)]
+
+
+def stage_of(agent: Scripted, tmp_path: Path, text: str) -> AgentStage:
+    """A workflow in which AGENT stands for the agent."""
+    return AgentStage(tmp_path, text.replace("AGENT", json.dumps(shlex.join(agent.command))))
+
+
+ECHO = """
+for prompt in prompts():
+    send(say(f"I heard: {text_of(prompt)}", prompt["params"]["sessionId"]), end(prompt))
+"""
+
+
+LOADING = """
+HELLO["agentCapabilities"] = {"loadSession": True}
+opened = 0
+while True:
+    frame = read()
+    match frame["method"]:
+        case "initialize":
+            send(result(frame, HELLO))
+        case "session/new":
+            opened += 1
+            send(result(frame, {"sessionId": f"s{os.getpid()}-{opened}"}))
+        case "session/load":
+            session = frame["params"]["sessionId"]
+            send(say("of before", session), result(frame, {}))
+        case "session/prompt":
+            session = frame["params"]["sessionId"]
+            send(say(f"in {session}", session), end(frame))
+"""
+FORGETFUL = LOADING.replace('{"loadSession": True}', "{}")
