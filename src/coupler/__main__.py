@@ -1,17 +1,25 @@
 """The command `coupler`, and `python -m coupler`.
 
 `serve` and `record` are dispatched before any library for command lines is imported: an editor waits for
-them. `exec` is dispatched without the other commands: a script waits for it.
+them. `exec`, `run` and `resume` are dispatched without the other commands: a script waits for them.
 """
 
 from __future__ import annotations
 
 import sys
 
+INTERRUPTED = 130
+
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    arguments = sys.argv[1:]
+    """Run the command that the arguments name. Ctrl-C before it listens itself ends it without a word."""
+    try:
+        _dispatch(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _dispatch(arguments: list[str]) -> None:
     if arguments[:1] == ["serve"]:
         from coupler.cli.serve import main as serve
 
@@ -24,10 +32,19 @@ def main() -> None:
         from coupler.cli.exec import main as ask
 
         ask(arguments[1:])
+    elif arguments[:1] == ["run"]:
+        from coupler.cli.run import main as run
+
+        run(arguments[1:])
+    elif arguments[:1] == ["resume"]:
+        from coupler.cli.resume import main as resume
+
+        resume(arguments[1:])
     else:
         from coupler.cli.command import command
+        from coupler.cli.ending import run_to_the_end
 
-        command()
+        run_to_the_end(command, arguments)
 
 
 if __name__ == "__main__":

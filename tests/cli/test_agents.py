@@ -68,6 +68,8 @@ class TestTheList:
         assert lines[-1].strip() == f"from {coupler_home}/coupler.toml line 1"
         kimi = lines.index("kimi      not installed  kimi acp")
         assert lines[kimi + 1].strip() == "Install it with `uv tool install kimi-cli`."
+        gemini = lines.index("gemini    not installed  gemini --acp")
+        assert "is offered no files through Coupler" in lines[gemini + 2]
 
     def test_programs_get_the_same_as_json(self, tmp_path):
         for name in ("npx", "codex"):
@@ -80,6 +82,7 @@ class TestTheList:
         codex, goose = rows["codex"], rows["goose"]
         assert (codex["state"], codex["command"][0], codex["native_installed"]) == ("fetched", "npx", True)
         assert (goose["state"], goose["configured_in"]) == ("missing", None)
+        assert (goose["files"], rows["gemini"]["files"]) == (None, "none")
 
     def test_a_project_that_is_not_trusted_is_told_and_left_out(self, tmp_path):
         (tmp_path / ".git").mkdir()
@@ -220,3 +223,21 @@ class TestTheDoctor:
         done = agents("doctor", "goose", env={"PATH": str(tmp_path)})
         assert done.returncode == 1
         assert done.stderr.startswith("coupler agents doctor: Goose is not installed. Install Goose")
+
+    @pytest.mark.parametrize(
+        ("agent", "words"),
+        [
+            ("claude", "Its ACP form is not installed. Install"),
+            ("claude:native", "`coupler agents doctor claude` takes its ACP form."),
+            ("openai", '`coupler exec openai "hello"` shows whether it answers.'),
+        ],
+    )
+    def test_what_is_driven_without_acp_is_not_examined_and_that_is_told_at_once(
+        self, tmp_path, agent, words
+    ):
+        (tmp_path / "claude").write_text("#!/bin/sh\nsleep 60\n")
+        (tmp_path / "claude").chmod(0o755)
+        done = agents("doctor", agent, env={"PATH": str(tmp_path), "OPENAI_API_KEY": "k"})
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "is driven without ACP here, and `coupler agents doctor` is for ACP forms." in done.stderr
+        assert words in done.stderr

@@ -86,9 +86,10 @@ for prompt in prompts():
 
 
 WAIT = """
+import time
 def wait_for(file):
     while not os.path.exists(file):
-        os.sched_yield()
+        time.sleep(0.005)
 """
 
 

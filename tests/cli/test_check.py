@@ -11,6 +11,9 @@ from xml.etree import ElementTree as ET
 
 import psutil
 import pytest
+from click.testing import CliRunner
+
+from coupler.cli.command import command
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +50,15 @@ def wrong(tmp_path):
     file = tmp_path / "wrong.py"
     file.write_text(WRONG)
     return [sys.executable, str(file)]
+
+
+@pytest.fixture
+def own_signals():
+    """What a command does to signals lasts as long as its process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, action in before.items():
+        signal.signal(number, action)
 
 
 def assert_refused(ended, sentence):
@@ -305,8 +317,12 @@ def test_the_assertions_about_clients_are_listed():
         (["--nonsense"], "No such option"),
     ],
 )
-def test_wrong_usage_ends_with_a_sentence_and_code_2(arguments, sentence):
-    assert_refused(check(*arguments), sentence)
+def test_wrong_usage_ends_with_a_sentence_and_code_2(arguments, sentence, own_signals):
+    """In this process: a process for each line of the table would show the same."""
+    ended = CliRunner(env={"COLUMNS": "80"}).invoke(command, ["check", *arguments])
+
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert sentence in ended.stderr
 
 
 def test_a_report_that_cannot_be_written_is_refused(tmp_path):

@@ -56,6 +56,38 @@ def test_the_help_of_serve_lists_every_option(option):
         assert word in ended.stdout
 
 
+INTERRUPTED = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Interrupt(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv[1:] = {arguments!r}
+from coupler.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        (["exec", "agent", "hello"], "click"),
+        (["exec", "agent", "hello"], "coupler.cli.exec_run"),
+        (["serve", "agent.py"], "coupler.cli.serve"),
+        (["record", "--", "agent"], "coupler.cli.record"),
+        (["agents"], "coupler.cli.command"),
+        (["agents"], "coupler.catalogue"),
+    ],
+)
+def test_ctrl_c_before_a_command_listens_ends_it_without_a_word(arguments, module):
+    ended = run("-c", INTERRUPTED.format(arguments=arguments, module=module), command=[sys.executable])
+    assert (ended.returncode, ended.stdout, ended.stderr.strip()) == (130, "", "")
+
+
 def test_an_unknown_command_is_wrong_usage():
     ended = run("serv")
     assert ended.returncode == 2

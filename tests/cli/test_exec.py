@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from client.stage import Scripted
-from coupler.cli.exec_codes import EXIT_CODES
+from client.stage import Scripted, gone_within
+from coupler.cli.exit_codes import EXIT_CODES
 
 ROOT = Path(__file__).parent.parent.parent
 PATIENCE = 60.0
@@ -70,6 +71,12 @@ def execute(agent, *words, stdin=subprocess.DEVNULL, env=None, cwd=None, text=No
         cwd=cwd,
         check=False,
     )
+
+
+def started(agent, *words):
+    """A run that goes on while the test does something else."""
+    command = [*EXEC, shlex.join(agent.command), *words]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
 
 def prompts_of(agent):
@@ -172,9 +179,8 @@ class TestFormats:
 
     def test_whoever_stops_reading_ends_it_quietly(self, scripted):
         agent = scripted("""
-        import itertools
         for prompt in prompts():
-            for number in itertools.count():
+            for number in range(20_000):
                 send(say(f"line {number}\\n"))
         """)
         command = [sys.executable, "-m", "coupler", "exec", shlex.join(agent.command), "go"]
@@ -275,11 +281,36 @@ class TestExitCodes:
         assert done.returncode == 9
         assert done.stderr.endswith("`coupler agents` lists them\n")
 
-    def test_an_agent_that_ends_before_it_speaks_leads_to_the_doctor(self, scripted):
-        agent = scripted("os._exit(3)")
+    def test_an_agent_that_ends_before_it_speaks_cannot_be_started_and_leads_to_the_doctor(self, scripted):
+        agent = scripted("sys.stderr.write('no key\\n'); sys.exit(3)")
+        done = execute(agent, "go", "--format", "json")
+        assert (done.returncode, json.loads(done.stdout)["error"]["kind"]) == (9, "initialize")
+        assert "exit code: 3\nstderr: no key\n`coupler agents doctor '" in done.stderr
+
+    def test_an_agent_that_ends_when_a_session_is_wanted_has_died(self, scripted):
+        assert execute(scripted("hello()\nread()\nos._exit(3)"), "go").returncode == 8
+
+    def test_a_program_that_sends_back_what_it_gets_is_told_to_be_no_agent(self):
+        done = execute("cat", "hi")
+        assert (done.returncode, done.stdout) == (9, "")
+        told, how, doctor = done.stderr.splitlines()
+        assert told == "coupler exec: the program sends back what it is sent: it is no ACP agent"
+        assert "`acp` or `--acp`" in how and "`coupler agents` lists" in how
+        assert doctor == "`coupler agents doctor cat` tells what is wrong with it"
+
+    def test_what_a_program_says_instead_of_acp_is_shown_and_not_obeyed(self, scripted):
+        agent = scripted("write(b'usage: \\x1b[31magent FILE\\n')")
         done = execute(agent, "go")
-        assert done.returncode == 8
-        assert "exit code: 3\n`coupler agents doctor '" in done.stderr
+        assert done.returncode == 9
+        assert r"and wrote what is no ACP: 'usage: \x1b[31magent FILE'" in done.stderr
+
+    def test_a_program_that_the_catalogue_knows_is_named(self, tmp_path):
+        program = tmp_path / "opencode"
+        program.write_text("#!/bin/sh\necho 'Welcome'\n")
+        program.chmod(0o755)
+        done = execute(f"{shlex.quote(str(program))} run", "go")
+        assert done.returncode == 9
+        assert "OpenCode is in the catalogue: give its name, opencode, instead of a command\n" in done.stderr
 
     def test_an_agent_that_wants_a_login_says_which_command_helps(self, scripted):
         agent = scripted("""
@@ -357,6 +388,9 @@ class TestExitCodes:
             (["--allow", "reed"], "reed"),
             (["--timeout", "0"], "seconds must be more than 0"),
             (["--format", "xml"], "xml"),
+            (["--session", " "], "--session is a name to keep the session under"),
+            (["--record", "/nowhere/talk.ndjson"], "there is no directory '/nowhere'"),
+            (["--record", "."], "'.' is no file"),
         ],
     )
     def test_wrong_usage_is_told_before_anything_starts(self, scripted, words, sentence):
@@ -426,8 +460,9 @@ class TestPermissions:
         )
         assert done.stdout == b"chosen: no\n"
 
-    @pytest.mark.parametrize(("words", "is_free"), [([], False), (["--permissions", "allow-all"], True)])
-    def test_an_agent_that_is_driven_without_acp_gets_the_mode_for_it(self, tmp_path, words, is_free):
+    @pytest.fixture
+    def claude(self, tmp_path):
+        """The PATH with a program that says how it was called."""
         program = tmp_path / "claude"
         program.write_text(
             f"#!{sys.executable}\nimport json, sys\nsys.stdin.read()\n"
@@ -435,10 +470,30 @@ class TestPermissions:
             'print(json.dumps({**answer, "result": " ".join(sys.argv)}))\n'
         )
         program.chmod(0o755)
-        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-        done = execute("claude:native", "go", *words, env={"PATH": path})
+        return {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+
+    @pytest.mark.parametrize(
+        ("words", "said", "unsaid"),
+        [
+            ([], "--disallowedTools Bash,", "--dangerously-skip-permissions"),
+            (["--permissions", "deny-all"], "--disallowedTools Bash,", "--dangerously-skip-permissions"),
+            (["--permissions", "allow-all"], "--dangerously-skip-permissions", "--disallowedTools"),
+            (["--mode", "allow_edits"], "--permission-mode acceptEdits", "--disallowedTools"),
+        ],
+    )
+    def test_an_agent_that_is_driven_without_acp_gets_the_mode_for_it(self, claude, words, said, unsaid):
+        done = execute("claude:native", "go", *words, env=claude)
         assert done.returncode == 0
-        assert ("--dangerously-skip-permissions" in done.stdout) is is_free
+        assert said in done.stdout
+        assert unsaid not in done.stdout
+
+    @pytest.mark.parametrize(
+        "words", [["--allow", "read"], ["--deny", "execute"], ["--files", "none"], ["--terminals"]]
+    )
+    def test_what_such_an_agent_cannot_be_kept_to_is_wrong_usage(self, claude, words):
+        done = execute("claude:native", "go", *words, env=claude)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"cannot be kept to {words[0]}: use --permissions" in done.stderr
 
     def test_files_that_were_changed_are_listed(self, scripted):
         done = execute(scripted(WANTS_TO_DELETE), "go", "--permissions", "allow-all", "--format", "json")
@@ -461,6 +516,7 @@ class TestWhatTheAgentGets:
         told = hello["params"]["clientCapabilities"]
         assert {name for name, value in told.get("fs", {}).items() if value} == files.keys()
         assert told.get("terminal", False) is terminal
+        assert "elicitation" not in told  # nobody sits there
 
     def test_mode_model_and_options_are_set_before_the_prompt(self, scripted):
         agent = scripted("""
@@ -544,6 +600,13 @@ class TestWhatTheAgentGets:
 
 
 class TestKeptSessions:
+    WAITS_IN_THE_FIRST = """
+    for prompt in prompts():
+        send(say(text_of(prompt) + "\\n"))
+        if text_of(prompt) == "first":
+            read_until(is_cancel)
+        send(end(prompt))
+    """
     REMEMBERS = """
     from pathlib import Path
     said = Path(sys.argv[1]).with_suffix(".said")
@@ -578,6 +641,36 @@ class TestKeptSessions:
         execute(agent, "three", "--session", "work", "--cwd", str(other))
         assert agent.received_of("session/load") == []
 
+    def test_a_name_that_another_run_uses_is_refused_until_that_is_done(self, scripted, tmp_path):
+        agent = scripted(self.WAITS_IN_THE_FIRST)
+        words = ["--session", "work", "--cwd", str(tmp_path)]
+        with started(agent, "first", *words) as first:
+            assert first.stdout.readline() == "first\n"
+            refused = execute(agent, "second", *words, "--format", "json")
+            other = execute(agent, "other", "--session", "play", "--cwd", str(tmp_path))
+            first.send_signal(signal.SIGINT)
+            assert first.wait(PATIENCE) == 130
+        assert (refused.returncode, json.loads(refused.stdout)["error"]["kind"]) == (11, "busy")
+        assert refused.stderr == (
+            f"coupler exec: the session 'work' is in use by another run in this directory (process "
+            f"{first.pid}): wait until that is done, or use another name\n"
+        )
+        assert other.returncode == 0
+        assert execute(agent, "third", *words).returncode == 0
+        assert prompts_of(agent) == ["first", "other", "third"]
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX")
+    def test_a_run_that_was_killed_leaves_its_name_to_the_next(self, scripted, tmp_path):
+        agent = scripted(self.WAITS_IN_THE_FIRST)
+        words = ["--session", "work", "--cwd", str(tmp_path)]
+        with started(agent, "first", *words) as first:
+            assert first.stdout.readline() == "first\n"
+            first.kill()
+            first.wait(PATIENCE)
+        done = execute(agent, "second", *words)
+        assert (done.returncode, done.stdout) == (0, "second\n")
+        assert all(gone_within(PATIENCE, pid) for pid in agent.noted("pid"))
+
     def test_other_circumstances_make_a_new_one_and_that_is_told(self, scripted, tmp_path):
         agent = scripted(self.REMEMBERS)
         words = ["--session", "work", "--cwd", str(tmp_path)]
@@ -589,6 +682,18 @@ class TestKeptSessions:
         )
         events = execute(agent, "three", *words, "--format", "ndjson").stdout.splitlines()
         assert "other circumstances" in json.loads(events[0])["reason"]
+
+    @pytest.mark.parametrize("form", ["quiet", "json", "ndjson"])
+    def test_a_new_one_is_told_in_every_format(self, scripted, tmp_path, form):
+        agent = scripted(self.REMEMBERS)
+        words = ["--session", "work", "--cwd", str(tmp_path), "--format", form]
+        first = execute(agent, "one", *words)
+        done = execute(agent, "two", *words, "--mcp", "more=cat")
+        assert (first.stderr, done.stderr.count("this is a new session: ")) == ("", 1)
+        if form != "quiet":
+            results = [json.loads(each.stdout.splitlines()[-1]) for each in (first, done)]
+            assert results[0]["session_reason"] is None
+            assert "other circumstances" in results[1]["session_reason"]
 
 
 class TestSchemas:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -83,8 +84,7 @@ class TestInterrupting:
         read()
         """)
         with at_terminal(agent) as person:
-            while not agent.noted("is"):
-                os.sched_yield()
+            agent.wait_for("is")
             person.types(CTRL_C)
             assert person.ends() == 130
         assert agent.received_of("session/prompt") == []
@@ -97,6 +97,14 @@ class TestInterrupting:
             process.send_signal(signal.SIGTERM)
             assert process.stdout.read() == b", and the end\n"
             assert process.wait(PATIENCE) == 143
+
+    def test_a_terminal_that_is_closed_ends_the_agent_in_order(self, scripted):
+        agent = scripted(SLOW)
+        with at_terminal(agent) as person:
+            person.sees("so far")
+            person.process.send_signal(signal.SIGHUP)
+            assert person.ends() == 143
+        assert len(agent.received_of("session/cancel")) == 1
 
 
 class TestQuestions:
@@ -154,6 +162,78 @@ class TestQuestions:
             person.types(CTRL_C)
             assert person.ends() == 130
         assert "cancelled" in person.shown
+
+
+class TestForms:
+    FORM = """
+    for prompt in prompts():
+        schema = {
+            "type": "object",
+            "properties": {
+                "colour": {"type": "string", "title": "Colour", "enum": ["red", "blue"]},
+                "count": {"type": "integer", "title": "How \\x1b[31mmany", "minimum": 1},
+            },
+            "required": ["colour", "count"],
+        }
+        form = {"mode": "form", "message": "Which \\x1b[2Jone?", "requestedSchema": schema}
+        send(say("one moment"), request(1, "elicitation/create", sessionId="s1", **form))
+        send(say(json.dumps(answer_to(1)["result"])), end(prompt))
+    """
+    PAGE = """
+    for prompt in prompts():
+        page = {"mode": "url", "message": "Pay here", "url": "https://pay.example/42", "elicitationId": "e1"}
+        send(request(1, "elicitation/create", sessionId="s1", **page))
+        send(say(answer_to(1)["result"]["action"]), end(prompt))
+    """
+
+    def test_a_form_is_filled_in_while_the_answer_goes_to_a_pipe(self, scripted):
+        with at_terminal(scripted(self.FORM), piped_stdout=True) as person:
+            person.sees("  1-2: ")
+            person.types("2\n")
+            person.sees("How many\n  a whole number: ")
+            person.types("none\n")
+            person.sees("that is no whole number")
+            person.types("3\n")
+            answer = {"action": "accept", "content": {"colour": "blue", "count": 3}}
+            assert person.process.stdout.read().decode() == f"one moment{json.dumps(answer)}\n"
+            assert person.ends() == 0
+        assert "\nThe agent asks: Which one?\nCtrl-D declines, Ctrl-C cancels the turn.\n" in person.shown
+        assert "Colour\n  1  red\n  2  blue\n" in person.shown
+
+    def test_ctrl_d_declines_a_form_and_the_turn_goes_on(self, scripted):
+        with at_terminal(scripted(self.FORM), "--format", "json", piped_stdout=True) as person:
+            person.sees("  1-2: ")
+            person.types("\x04")
+            assert '{"action": "decline"}' in json.loads(person.process.stdout.read())["text"]
+            assert person.ends() == 0
+
+    def test_ctrl_c_takes_a_form_back_and_cancels_the_turn(self, scripted):
+        agent = scripted(self.FORM)
+        with at_terminal(agent) as person:
+            person.sees("  1-2: ")
+            person.types(CTRL_C)
+            assert person.ends() == 130
+        assert agent.answers_to(1)[0]["result"] == {"action": "cancel"}
+
+    @pytest.mark.parametrize(("keys", "action"), [("y\n", "accept"), ("n\n", "decline")])
+    def test_a_page_is_shown_with_its_host_and_agreed_to(self, scripted, keys, action):
+        with at_terminal(scripted(self.PAGE), piped_stdout=True) as person:
+            person.sees("then answer y; n declines: ")
+            person.types(keys)
+            assert person.process.stdout.read().decode() == f"{action}\n"
+            assert person.ends() == 0
+        assert "The agent asks you to open a page of pay.example\nPay here\nhttps://pay.example/42\n" in (
+            person.shown
+        )
+
+    @pytest.mark.parametrize("words", [["--no-forms"], ["-"]], ids=["switched off", "stdin is the prompt"])
+    def test_nothing_is_offered_where_nobody_is_to_be_asked(self, scripted, words):
+        agent = scripted("for prompt in prompts():\n    send(say('done'), end(prompt))")
+        with at_terminal(agent, *words) as person:
+            person.types("more\n\x04")  # the rest of the prompt, where it is read
+            assert person.ends() == 0
+        [hello] = agent.received_of("initialize")
+        assert "elicitation" not in hello["params"]["clientCapabilities"]
 
 
 class TestWhatIsShownBeside:

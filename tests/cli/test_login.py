@@ -180,6 +180,7 @@ def test_what_is_driven_without_acp_says_what_to_do_instead():
     )
     assert done.returncode == 1
     assert done.stderr == (
-        "coupler login: OpenAI-compatible server is driven without ACP. "
+        "coupler login: OpenAI-compatible server is driven without ACP here, and `coupler login` is for ACP "
+        'forms. `coupler exec openai "hello"` shows whether it answers. If it does not: '
         "Set OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own.\n"
     )

@@ -12,9 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.cells import cell_len
 
 from agent.steps import begin, cancel, end_of
+from coupler.cli.command import command as coupler
 from raw_client import COUPLER, PATIENCE, serve
 
 WORKER = """
@@ -335,9 +337,10 @@ def test_an_ambiguous_beginning_names_the_candidates(kept):
     ],
 )
 def test_wrong_use_ends_with_a_sentence(made, arguments, code, sentence):
-    ended = made.run(*arguments)
+    """In this process: a process for each line of the table would show the same."""
+    ended = CliRunner(env={"COUPLER_HOME": str(made.home)}).invoke(coupler, ["sessions", *arguments])
 
-    assert (ended.returncode, ended.stdout) == (code, "")
+    assert (ended.exit_code, ended.stdout) == (code, "")
     assert sentence in ended.stderr
     assert "Traceback" not in ended.stderr
     assert is_quiet(ended.stderr)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.cli.exec_codes import AUTH_REQUIRED
+from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.catalogue import Entry
     from coupler.client.errors import AgentError
-
-FAILED = 1
 
 
 class Startable(NamedTuple):
@@ -28,7 +27,7 @@ class Startable(NamedTuple):
 
 def startable_agent(agent: str, program: str) -> Startable:
     """The agent's ACP form; if there is none here, the program ends with a sentence."""
-    from coupler.catalogue import choose, chosen_for
+    from coupler.catalogue import chosen_for
     from coupler.client.errors import AgentError
     from coupler.coupling import startable
     from coupler.process.command import split_command
@@ -36,30 +35,78 @@ def startable_agent(agent: str, program: str) -> Startable:
 
     try:
         chosen = chosen_for(agent, ".")
-        if chosen is not None and chosen.entry.command is None:
-            end(f"{chosen.entry.title} is driven without ACP. {chosen.entry.install}", program)
         if chosen is not None and chosen.form == "native":
-            chosen = choose(chosen.entry, "acp")
+            refuse(_without_acp(agent, chosen.entry, program), program, FAILED)
         if chosen is not None:
             return Startable(agent, chosen.command, chosen.entry.env, chosen.entry)
         return Startable(agent, (*split_command(startable(agent)),), {})
     except (AgentError, SpawnError) as error:
-        end(str(error), program)
+        refuse(str(error), program, FAILED)
+
+
+def _without_acp(agent: str, entry: Entry, program: str) -> str:
+    """Why nothing is done with an agent that would be driven without ACP here, and what to do instead."""
+    from coupler.providers.registry import ENTRIES as PROVIDERS
+
+    name = shlex.quote(agent)
+    lines = [f"{entry.title} is driven without ACP here, and `{program}` is for ACP forms."]
+    if entry.command is not None and not agent.endswith(":native"):
+        lines.append(f"Its ACP form is not installed. {entry.install}")
+    elif entry.command is not None:
+        lines.append(f"`{program} {shlex.quote(entry.name)}` takes its ACP form.")
+    needed = PROVIDERS[entry.native].install if entry.native is not None else entry.install
+    lines.append(f'`coupler exec {name} "hello"` shows whether it answers. If it does not: {needed}')
+    return " ".join(lines)
+
+
+def command_of(agent: str, cwd: str) -> str | Sequence[str]:
+    """What is started for a name or a command line: a session belongs to one form of an agent."""
+    from coupler.coupling import named
+
+    meant = named(agent, cwd=cwd)
+    if meant is None:
+        return agent
+    return meant.target if isinstance(meant.target, list) else f"{agent}, native"
 
 
 def advice(error: AgentError, agent: str) -> str | None:
     """What to do about an agent that failed, if it is not in the error; `agent` is as it was given."""
     if error.code == AUTH_REQUIRED:
         return f"It wants a login: run `coupler login {shlex.quote(agent)}`"
-    if error.kind in ("died", "initialize") and "initialize" in error.message:
-        return f"`coupler agents doctor {shlex.quote(agent)}` tells what is wrong with it"
+    if error.kind == "initialize":
+        return _advice_on_starting(error, agent)
     is_name = len(agent.split()) == 1 and os.sep not in agent
     if error.kind == "spawn" and is_name and "was not found" in error.message:
         return "If an agent of the catalogue is meant: `coupler agents` lists them"
     return None
 
 
-def end(sentence: str, program: str) -> NoReturn:
-    """End the program, which could not do what it was asked for."""
-    sys.stderr.write(f"{program}: {sentence}\n")
-    sys.exit(FAILED)
+def _advice_on_starting(error: AgentError, agent: str) -> str:
+    """For a program that does not speak ACP, or not as it was started."""
+    entry = _entry_of_program(agent)
+    lines = []
+    if entry is not None and entry.name != agent.partition(":")[0]:
+        lines.append(f"{entry.title} is in the catalogue: give its name, {entry.name}, instead of a command")
+    elif entry is None and not error.stderr.strip():
+        lines.append(
+            "Most agents speak ACP only if they are started with a word such as `acp` or `--acp`; "
+            "`coupler agents` lists those that can be given by name"
+        )
+    lines.append(f"`coupler agents doctor {shlex.quote(agent)}` tells what is wrong with it")
+    return "\n".join(lines)
+
+
+def _entry_of_program(agent: str) -> Entry | None:
+    """The agent of the catalogue that has this name, or whose program the command line starts."""
+    from coupler.catalogue import entries
+    from coupler.config.errors import ConfigError
+    from coupler.process.command import split_command
+    from coupler.process.errors import SpawnError
+
+    try:
+        program = Path(split_command(agent)[0]).stem
+        known = entries()
+    except (ConfigError, SpawnError, IndexError):
+        return None
+    by_program = {command[0]: entry for entry in known.values() for command in entry.programs}
+    return known.get(agent.partition(":")[0]) or known.get(program) or by_program.get(program)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coupler.cli.agent_choice import end
 from coupler.cli.doctor import doctor
+from coupler.cli.exit_codes import FAILED
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.catalogue import Entry
@@ -21,6 +22,12 @@ READY_WORDS = {
     "missing": "not installed",
 }
 """How an agent can be started here."""
+
+FILES_WORDS = {
+    "none": "is offered no files through Coupler: it works on the disk itself",
+    "read": "reads files through Coupler",
+    "write": "reads and writes files through Coupler",
+}
 
 
 @click.group(
@@ -35,8 +42,8 @@ def agents(context: click.Context, as_json: bool) -> None:
 
     A name can be used wherever an agent is wanted: coupler exec claude ...
     `NAME:native` insists on the agent's own command line instead of ACP, and
-    `NAME:acp` on ACP. [agents.NAME] in coupler.toml sets a `command`, a `title`
-    and an `env`, for agents of this list and for others.
+    `NAME:acp` on ACP. [agents.NAME] in coupler.toml sets a `command`, a `title`,
+    an `env` and `files`, for agents of this list and for others.
     """
     if context.invoked_subcommand is None:
         _list(as_json=as_json)
@@ -52,7 +59,7 @@ def _list(*, as_json: bool) -> None:
     try:
         config = configuration(".")
     except ConfigError as error:
-        end(str(error), "coupler agents")
+        refuse(str(error), "coupler agents", FAILED)
     rows = [_row(entry) for entry in joined(config).values()]
     if as_json:
         import json
@@ -87,6 +94,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "native_installed": has_native(entry),
         "install": entry.install,
         "login": entry.login,
+        "files": entry.files,
         "configured_in": None if entry.origin is None else str(entry.origin),
     }
 
@@ -105,6 +113,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
         beside = " " * (width + 17)
         if row["state"] == "missing" or (row["state"] == "native" and not row["native_installed"]):
             sys.stdout.write(f"{beside}{row['install']}\n")
+        if row["files"] is not None:
+            sys.stdout.write(f"{beside}{FILES_WORDS[row['files']]}; --files changes that\n")
         if row["configured_in"] is not None:
             sys.stdout.write(f"{beside}from {one_line(row['configured_in'])}\n")
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coupler.cli.check_options import DEFAULT_TIMEOUT, CheckOptions, refuse
-from coupler.cli.exec_codes import INTERRUPTED
+from coupler.cli.check_options import DEFAULT_TIMEOUT, PROGRAM, CheckOptions
+from coupler.cli.exit_codes import DONE, INTERRUPTED
 from coupler.cli.options import pairs, seconds
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.cli.check_output import Output
@@ -126,8 +127,7 @@ def check(command: tuple[str, ...], client: bool, **given: Any) -> None:
     try:
         sys.exit(_run([*command], options, is_client=client))
     except KeyboardInterrupt:
-        sys.stderr.write("coupler check: interrupted\n")
-        sys.exit(INTERRUPTED)
+        refuse("interrupted", PROGRAM, INTERRUPTED)
 
 
 def _run(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
@@ -147,17 +147,17 @@ def _list(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     from coupler.inspect.conformance.rendering.table import print_assertions
 
     if command:
-        refuse("--list takes no command")
+        refuse("--list takes no command", PROGRAM)
     options.refuse_unused("with --list", *AGENT_OPTIONS, "traces", "json", "junit", "html", "verbose")
     print_assertions(options.chosen("client" if is_client else "agent"), Output(options).console)
-    return 0
+    return DONE
 
 
 def _check_agent(command: list[str], options: CheckOptions) -> int:
     from coupler.cli.check_output import Output, exit_code
 
     if not command:
-        refuse(f"give the agent's command, {INSTEAD}")
+        refuse(f"give the agent's command, {INSTEAD}", PROGRAM)
     output = Output(options)
     report = _examine(command, options, output)
     output.write(report)
@@ -171,12 +171,12 @@ def _grade(command: list[str], options: CheckOptions, *, is_client: bool) -> int
     from coupler.inspect.trace import Trace, TraceError
 
     if command:
-        refuse(f"give either a command or recordings, {INSTEAD}")
+        refuse(f"give either a command or recordings, {INSTEAD}", PROGRAM)
     options.refuse_unused("with --trace", *AGENT_OPTIONS)
     try:
         traces = [Trace.load(file) for file in options.traces]
     except TraceError as error:
-        refuse(str(error))
+        refuse(str(error), PROGRAM)
     subject = ", ".join(map(str, options.traces))
     if is_client:
         report = grade_client(traces, options.chosen("client"), subject)
@@ -197,7 +197,7 @@ def _examine(command: list[str], options: CheckOptions, output: Output) -> Repor
             with output.progress(len(assertions)) as show:
                 report = asyncio.run(examine(candidate, assertions, show))
         except CannotStart as error:
-            refuse(str(error))
+            refuse(str(error), PROGRAM)
         finally:
             save_traces(candidate.traces, options.save_traces, options.env)
     report.subject = shlex.join(command)

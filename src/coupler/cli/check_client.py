@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coupler.cli.check_options import CheckOptions, refuse
+from coupler.cli.check_options import PROGRAM, CheckOptions
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.inspect.conformance.report import Report
@@ -37,13 +38,13 @@ def _examine(command: list[str], options: CheckOptions) -> Report:
     from coupler.inspect.conformance.examination import CannotStart
 
     if not any(AGENT_WORD in word or AGENT_WORDS in word for word in command):
-        refuse(f"write {AGENT_WORD} {HOW}")
+        refuse(f"write {AGENT_WORD} {HOW}", PROGRAM)
     with tempfile.TemporaryDirectory(prefix="coupler-check-", ignore_cleanup_errors=True) as folder:
         candidate = ClientCandidate(command, Path(folder).resolve(), env=options.env, timeout=options.timeout)
         try:
             report = asyncio.run(examine_client(candidate, options.chosen("client")))
         except CannotStart as error:
-            refuse(str(error))
+            refuse(str(error), PROGRAM)
         finally:
             save_traces(candidate.traces, options.save_traces, options.env)
     report.subject = shlex.join(command)
@@ -56,7 +57,7 @@ def _serve(options: CheckOptions) -> Report:
     try:
         incoming, outgoing = take_over()
     except StdioIsTerminal as error:
-        refuse(str(error))
+        refuse(str(error), PROGRAM)
     from coupler.inspect.conformance.chat import Chat
     from coupler.wire.pipes import PipeTransport
 

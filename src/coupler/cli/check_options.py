@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal
+
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.inspect.conformance.assertion import Assertion
+
+PROGRAM = "coupler check"
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds that any answer may take."""
@@ -37,7 +40,7 @@ class CheckOptions:
         """End the program with a sentence if an option was given that has no effect in this situation."""
         for name in names:
             if getattr(self, name) not in (getattr(CheckOptions, name), {}):
-                refuse(f"--{name.replace('_', '-')} has no use {situation}")
+                refuse(f"--{name.replace('_', '-')} has no use {situation}", PROGRAM)
 
     def chosen(self, side: Literal["agent", "client"]) -> Sequence[Assertion]:
         """The assertions to judge; an id that there is not ends the program with a sentence."""
@@ -46,10 +49,4 @@ class CheckOptions:
         try:
             return chosen(side, self.only)
         except UnknownAssertionError as error:
-            refuse(f"{error}; --list shows them all")
-
-
-def refuse(sentence: str) -> NoReturn:
-    """End the program as wrong usage."""
-    sys.stderr.write(f"coupler check: {sentence}\n")
-    sys.exit(2)
+            refuse(f"{error}; --list shows them all", PROGRAM)

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from coupler.cli.check_options import CheckOptions, refuse
+from coupler.cli.check_options import PROGRAM, CheckOptions
+from coupler.cli.exit_codes import DONE, FAILED, WRONG_USAGE
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,12 +35,12 @@ class Output:
         self._files = {form: file for form, file in forms.items() if file is not None}
         to_stdout = [f"--{form}" for form, file in self._files.items() if file == STDOUT]
         if len(to_stdout) > 1:
-            refuse(f"{' and '.join(to_stdout)} cannot both go to stdout: give all but one a file")
+            refuse(f"{' and '.join(to_stdout)} cannot both go to stdout: give all but one a file", PROGRAM)
         for file in self._files.values():
             if file != STDOUT and not Path(file).parent.is_dir():
-                refuse(f"{file} cannot be written: {Path(file).parent} is no directory")
+                refuse(f"{file} cannot be written: {Path(file).parent} is no directory", PROGRAM)
             if file != STDOUT and Path(file).is_dir():
-                refuse(f"{file} cannot be written: Is a directory")
+                refuse(f"{file} cannot be written: Is a directory", PROGRAM)
         self.console = _console(sys.stderr if to_stdout else sys.stdout)
 
     @contextmanager
@@ -98,7 +100,7 @@ def _write(file: str, text: str) -> None:
     try:
         Path(file).write_text(text, encoding="utf-8")
     except OSError as error:
-        refuse(f"{file} cannot be written: {error.strerror}")
+        refuse(f"{file} cannot be written: {error.strerror}", PROGRAM)
 
 
 def _forgive(stream: IO[str]) -> None:
@@ -109,7 +111,9 @@ def _forgive(stream: IO[str]) -> None:
 
 def exit_code(report: Report) -> int:
     """0 if the subject passes, 1 if it does not, and 2 if nothing could be judged."""
-    return 0 if report.passes else 1 if report.has_judged else 2
+    if report.passes:
+        return DONE
+    return FAILED if report.has_judged else WRONG_USAGE
 
 
 def save_traces(traces: Sequence[Trace], directory: Path | None, env: Mapping[str, str] | None) -> None:
@@ -124,4 +128,4 @@ def save_traces(traces: Sequence[Trace], directory: Path | None, env: Mapping[st
         for number, trace in enumerate(traces, 1):
             trace.save(directory / f"{number:03}-{trace.label}.ndjson", secrets)
     except OSError as error:
-        refuse(f"the traces cannot be written to {directory}: {error.strerror}")
+        refuse(f"the traces cannot be written to {directory}: {error.strerror}", PROGRAM)

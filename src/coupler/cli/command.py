@@ -14,8 +14,12 @@ from coupler.cli.exec import exec_command
 from coupler.cli.login import login
 from coupler.cli.permissions import permissions
 from coupler.cli.replay import replay
+from coupler.cli.resume import resume
+from coupler.cli.run import run
+from coupler.cli.runs import runs
 from coupler.cli.sessions import sessions
 from coupler.cli.trust import trust
+from coupler.cli.workflows import workflows
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,5 +57,9 @@ command.add_command(exec_command)
 command.add_command(login)
 command.add_command(permissions)
 command.add_command(replay)
+command.add_command(resume)
+command.add_command(run)
+command.add_command(runs)
 command.add_command(sessions)
 command.add_command(trust)
+command.add_command(workflows)

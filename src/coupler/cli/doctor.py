@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from coupler.cli.agent_choice import Startable, startable_agent
-from coupler.cli.exec_codes import INTERRUPTED
+from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.cli.doctor_findings import Diagnosis
 
+PROGRAM = "coupler agents doctor"
 TIMEOUT = 30.0
 STDERR_SHOWN = 1000
 """Characters of the end of stderr that are shown with a problem."""
@@ -49,19 +51,18 @@ def doctor(agent: str, prompt: str | None, timeout: float, as_json: bool) -> Non
     Exit codes: 0 if nothing disturbs clients, 1 if something does, 2 for wrong
     usage, 130 when interrupted.
     """
-    found = startable_agent(agent, "coupler agents doctor")
+    found = startable_agent(agent, PROGRAM)
     try:
         diagnosis = _examined(found, prompt, timeout)
     except KeyboardInterrupt:
-        sys.stderr.write("coupler agents doctor: interrupted\n")
-        sys.exit(INTERRUPTED)
+        refuse("interrupted", PROGRAM, INTERRUPTED)
     if as_json:
         import json
 
         sys.stdout.write(json.dumps(diagnosis.as_object(), indent=2, default=str) + "\n")
     else:
         _print(diagnosis)
-    sys.exit(0 if diagnosis.is_healthy else 1)
+    sys.exit(DONE if diagnosis.is_healthy else FAILED)
 
 
 def _examined(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis:

@@ -7,16 +7,18 @@ from typing import Any
 
 import click
 
-from coupler.cli.exec_codes import table
+from coupler.cli.ending import run_to_the_end
 from coupler.cli.exec_options import (
     FORMATS,
+    PROGRAM,
     ExecOptions,
     budget_of,
+    has_company,
     prompt_of,
-    refuse,
     schema_of,
-    servers_of,
 )
+from coupler.cli.exit_codes import table
+from coupler.cli.mcp_servers import servers_of
 from coupler.cli.options import (
     ALLOW,
     CWD,
@@ -31,7 +33,8 @@ from coupler.cli.options import (
     pairs,
     seconds,
 )
-from coupler.cli.policy_choice import PERMISSIONS
+from coupler.cli.policy_choice import PERMISSIONS, refuse_unhonoured
+from coupler.cli.refusal import refuse
 
 
 @click.command(
@@ -72,6 +75,11 @@ from coupler.cli.policy_choice import PERMISSIONS
 @FILES
 @TERMINALS
 @click.option(
+    "--no-forms",
+    is_flag=True,
+    help="Do not offer to ask at the terminal what the agent wants to know in forms and on pages.",
+)
+@click.option(
     "--timeout", type=float, callback=seconds, metavar="SECONDS", help="How long all of it may take."
 )
 @click.option("--budget", metavar="LIMITS", help="What it may use: tokens=5000,cost=0.5,turns=3.")
@@ -104,13 +112,25 @@ def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: 
 
 def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, Any]) -> ExecOptions:
     if not given["agent"].strip():
-        refuse("say which agent to ask: a name of the catalogue, or a command line")
+        refuse("say which agent to ask: a name of the catalogue, or a command line", PROGRAM)
+    if given["session"] is not None and not given["session"].strip():
+        refuse("--session is a name to keep the session under, and cannot be blank", PROGRAM)
+    _refuse_unhonoured(given)
     given["schema"] = schema_of(given["schema"])
-    given["mcp_servers"] = servers_of(given.pop("mcp"))
+    given["mcp_servers"] = servers_of(given.pop("mcp"), PROGRAM)
+    given["forms"] = not given.pop("no_forms") and has_company(prompt, files)
     given["budget"] = budget_of(given["budget"])
     return ExecOptions(prompt=prompt_of(prompt, files), **given)
 
 
+def _refuse_unhonoured(given: dict[str, Any]) -> None:
+    names = ("allow", "deny", "files", "terminals")
+    try:
+        refuse_unhonoured(given["agent"], given["cwd"], **{name: given[name] for name in names})
+    except ValueError as error:
+        refuse(str(error), PROGRAM)
+
+
 def main(arguments: list[str]) -> None:
     """Run it without the other commands, which somebody who waits for an answer has no need of."""
-    exec_command.main(arguments, prog_name="coupler exec")
+    run_to_the_end(exec_command, arguments, PROGRAM)

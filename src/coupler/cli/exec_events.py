@@ -75,7 +75,12 @@ def event_object(observation: Observation) -> JsonObject | None:
 
 
 def result_object(
-    reply: Reply | None, error: AgentError | None, *, session_id: str | None, exit_code: int
+    reply: Reply | None,
+    error: AgentError | None,
+    *,
+    session_id: str | None,
+    exit_code: int,
+    session_reason: str | None = None,
 ) -> JsonObject:
     """How it all ended; a turn that failed has what came until then."""
     return {
@@ -93,6 +98,7 @@ def result_object(
         "usage": None if reply is None else usage_object(reply),
         "rounds": 0 if reply is None else reply.rounds,
         "session_id": session_id,
+        "session_reason": session_reason,
         "error": None if error is None else error_object(error),
         "exit_code": exit_code,
     }

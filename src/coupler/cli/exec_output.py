@@ -11,8 +11,9 @@ from typing import IO, Any, Protocol
 
 from msgspec import json
 
-from coupler.cli.exec_codes import WRONG_USAGE
 from coupler.cli.exec_events import JsonObject, event_object
+from coupler.cli.exec_options import PROGRAM
+from coupler.cli.refusal import refuse
 from coupler.cli.sessions_wording import clean, one_line, quiet_json
 from coupler.client.observation import Observation, PermissionDecided, Received, SessionOpened
 from coupler.client.policy import Decision
@@ -40,8 +41,7 @@ def output_for(format: str, *, has_schema: bool) -> Output:
     if sys.stderr is None:  # closed by who started us
         sys.stderr = open(os.devnull, "w")  # noqa: PTH123
     if sys.stdout is None:
-        write_error("stdout is closed, so that the answer could be written nowhere")
-        sys.exit(WRONG_USAGE)
+        refuse("stdout is closed, so that the answer could be written nowhere", PROGRAM)
     _forgive(sys.stdout)
     _forgive(sys.stderr)
     match format:
@@ -149,14 +149,14 @@ class TextOutput:
             self._write("\n")
         if not self._has_company:
             for denied in result["denied"]:
-                self._stderr.write(f"coupler exec: {one_line(_denial_in(denied))}\n")
+                self._stderr.write(f"{PROGRAM}: {one_line(_denial_in(denied))}\n")
 
     def _tell(self, line: str) -> None:
         """Something that must be known, whether somebody looks or not."""
         if self._has_company:
             self.aside(line)
         else:
-            self._stderr.write(f"coupler exec: {one_line(line)}\n")
+            self._stderr.write(f"{PROGRAM}: {one_line(line)}\n")
 
     def aside(self, line: str) -> None:
         if not self._has_company:
@@ -198,12 +198,6 @@ class TextOutput:
         if call.status == "failed" and call.id not in self._failed:
             self._failed.add(call.id)
             self.aside(f"failed: {title}")
-
-
-def write_error(message: str, program: str = "coupler exec") -> None:
-    """Tell on stderr what went wrong; it may hold words of the agent and of its process."""
-    sys.stderr.write(f"{program}: {clean(message)}\n")
-    sys.stderr.flush()
 
 
 def silence_stdout() -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any, NoReturn
 
-from coupler.cli.agent_choice import advice
-from coupler.cli.exec_codes import (
+from coupler.cli.agent_choice import advice, command_of
+from coupler.cli.exec_answers import Answers
+from coupler.cli.exec_events import result_object
+from coupler.cli.exec_options import PROGRAM, ExecOptions
+from coupler.cli.exec_output import Output, silence_stdout
+from coupler.cli.exec_session import session_of
+from coupler.cli.exit_codes import (
     BROKEN_PIPE,
     DENIED,
     DONE,
@@ -23,18 +24,14 @@ from coupler.cli.exec_codes import (
     code_of_error,
     code_of_stop,
 )
-from coupler.cli.exec_events import result_object
-from coupler.cli.exec_options import ExecOptions
-from coupler.cli.exec_output import Output, silence_stdout, write_error
-from coupler.cli.exec_policy import Permitting
-from coupler.cli.policy_choice import mode_that_allows_all
+from coupler.cli.refusal import complain
+from coupler.cli.signals import signals_heard
 from coupler.client.errors import AgentError
-from coupler.client.observation import Observation, PromptSent, Received
-from coupler.client.opening import OpeningOptions
+from coupler.client.observation import Observation, PromptSent, Received, SessionOpened
 from coupler.client.remote import RemoteAgent
 from coupler.client.reply import Reply
 from coupler.client.session import RemoteSession
-from coupler.coupling import connect, named, usual_startup_timeout
+from coupler.coupling import connect, usual_startup_timeout
 
 MOST_INTERRUPTS = 3
 """After so many, whatever the program waits for is waited for no longer."""
@@ -43,13 +40,14 @@ MOST_INTERRUPTS = 3
 class Run:
     """From the start of the agent to the exit code."""
 
-    def __init__(self, options: ExecOptions, output: Output, permitting: Permitting) -> None:
+    def __init__(self, options: ExecOptions, output: Output, answers: Answers) -> None:
         self._options = options
         self._output = output
-        self._permitting = permitting
+        self._answers = answers
         self._began = time.monotonic()
         self._agent: RemoteAgent | None = None
         self._session: RemoteSession | None = None
+        self._session_reason: str | None = None
         self._is_asked = False
         self._unwritten: OSError | None = None
         self._interrupts: list[int] = []
@@ -58,10 +56,9 @@ class Run:
     async def exit_code(self) -> int:
         """Do it all; the result is written before this returns."""
         self._task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
         reply: Reply | None = None
         failure: AgentError | None = None
-        with _signals(lambda number: loop.call_soon_threadsafe(self._interrupted, number), self._interrupts):
+        with signals_heard(self._interrupted, most=MOST_INTERRUPTS):
             try:
                 reply = await self._answer()
             except AgentError as error:
@@ -75,54 +72,25 @@ class Run:
         options = self._options
         if options.budget is not None:
             options.budget.refuse_if_spent()
-        agent = connect(
+        async with session_of(options, self._answers.policy) as open_session, self._connected() as agent:
+            self._agent = agent
+            self._session = await open_session(agent)
+            return await self._prompt(self._session)
+
+    def _connected(self) -> RemoteAgent:
+        options = self._options
+        return connect(
             options.agent,
             cwd=options.cwd,
             env=options.env or None,
             files=options.files,
             terminals=options.terminals,
             startup_timeout=self._startup_timeout(),
+            on_form=self._answers.on_form,
+            on_url=self._answers.on_url,
             on_event=self._notice,
             record=options.record,
         )
-        async with agent:
-            self._agent = agent
-            self._session = await self._open(agent)
-            return await self._prompt(self._session)
-
-    async def _open(self, agent: RemoteAgent) -> RemoteSession:
-        options = self._options
-        wanted = OpeningOptions(
-            cwd=options.cwd, mcp_servers=options.mcp_servers, permissions=self._permitting.policy
-        )
-        if options.schema is not None:
-            wanted["output"] = options.schema
-        if options.model is not None:
-            wanted["model"] = options.model
-        mode = options.mode or mode_that_allows_all(
-            options.agent, options.cwd, options.permissions, options.deny
-        )
-        if mode is not None:
-            wanted["mode"] = mode
-        if options.options:
-            wanted["options"] = options.options
-        if options.session is None:
-            return await agent.new(**wanted)
-        return await self._kept(agent, options.session, wanted)
-
-    async def _kept(self, agent: RemoteAgent, name: str, wanted: OpeningOptions) -> RemoteSession:
-        """The session of this name, which is gone on with if that is possible."""
-        # Imported on use: most answers are not kept.
-        from coupler.cli.kept import kept_store
-        from coupler.client import kept
-        from coupler.client.fingerprint import fingerprint
-
-        options = self._options
-        command = _command_of(options.agent, options.cwd)
-        circumstances = fingerprint(command, options.cwd, options.mcp_servers)
-        with kept_store(None, _fail, is_made=True) as store:
-            assert store is not None
-            return await kept.open(agent, name, circumstances, store=store, **wanted)
 
     async def _prompt(self, session: RemoteSession) -> Reply:
         options = self._options
@@ -138,6 +106,10 @@ class Run:
         """Write what happens. What is told before the prompt, as a history is, is no part of the answer."""
         if isinstance(observation, PromptSent):
             self._is_asked = True
+        if isinstance(observation, SessionOpened):
+            self._session_reason = observation.reason
+            if observation.reason is not None and self._options.format != "text":  # as text it is told there
+                complain(f"this is a new session: {observation.reason}", PROGRAM)
         if isinstance(observation, Received) and not self._is_asked and not observation.late:
             return
         if self._unwritten is not None:
@@ -153,16 +125,22 @@ class Run:
 
     def _interrupted(self, number: int) -> None:
         """The first time the turn is cancelled, and what came is kept; the second time the agent is ended."""
+        self._interrupts.append(number)
         if self._task is None:
             return
-        if not self._is_asked or self._session is None:
+        is_alone = number not in (signal.SIGINT, signal.SIGTERM)  # the terminal was closed
+        if is_alone or not self._is_asked or self._session is None:
             self._task.cancel()
         elif self._cancelling is None:
-            self._output.aside("cancelling the turn; Ctrl-C again ends the agent")
             self._cancelling = asyncio.get_running_loop().create_task(self._session.cancel())
+            self._aside("cancelling the turn; Ctrl-C again ends the agent")
         elif self._agent is not None:
-            self._output.aside("ending the agent")
             self._agent.kill()
+            self._aside("ending the agent")
+
+    def _aside(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # nobody looks any more
+            self._output.aside(line)
 
     def _finish(self, reply: Reply | None, failure: AgentError | None) -> int:
         code = self._code(reply, failure)
@@ -172,25 +150,33 @@ class Run:
         session_id = None if self._session is None else self._session.id
         told = None if is_cancelled else failure
         try:
-            self._output.finish(result_object(reply, told, session_id=session_id, exit_code=code))
+            self._output.finish(
+                result_object(
+                    reply,
+                    told,
+                    session_id=session_id,
+                    exit_code=code,
+                    session_reason=self._session_reason,
+                )
+            )
         except OSError as error:
             silence_stdout()
             return _code_of_unwritten(error)
         if is_cancelled:
-            write_error("cancelled")
+            complain("cancelled", PROGRAM)
         elif failure is not None:
-            write_error(_explained(failure, self._options.agent))
+            complain(_explained(failure, self._options.agent), PROGRAM)
         elif reply is not None and code == DENIED and self._options.format != "text":
             for decision in reply.denied:  # as text they have been told beside it
                 what = decision.tool_call.title or decision.tool_call.kind
-                write_error("; ".join(filter(None, [f"denied: {what}", decision.remedy])))
+                complain("; ".join(filter(None, [f"denied: {what}", decision.remedy])), PROGRAM)
         elif reply is not None and code not in (DONE, DENIED):
-            write_error(f"the turn ended with {reply.stop_reason}")
+            complain(f"the turn ended with {reply.stop_reason}", PROGRAM)
         return code
 
     def _code(self, reply: Reply | None, failure: AgentError | None) -> int:
         if self._interrupts:
-            return TERMINATED if self._interrupts[0] == signal.SIGTERM else INTERRUPTED
+            return INTERRUPTED if self._interrupts[0] == signal.SIGINT else TERMINATED
         if failure is not None:
             return TIMEOUT if self._is_late(failure) else code_of_error(failure)
         if reply is None:
@@ -215,47 +201,17 @@ class Run:
         options = self._options
         if options.timeout is None:
             return None
-        return min(usual_startup_timeout(_command_of(options.agent, options.cwd)), options.timeout)
+        return min(usual_startup_timeout(command_of(options.agent, options.cwd)), options.timeout)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
 
-@contextmanager
-def _signals(hear: Any, seen: list[int]) -> Iterator[None]:
-    """Hear SIGINT and SIGTERM in the loop; a program that does not get there any more ends all the same."""
-
-    def note(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        if len(seen) >= MOST_INTERRUPTS:
-            raise KeyboardInterrupt
-        hear(number)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _command_of(agent: str, cwd: str) -> str | Sequence[str]:
-    """What is started for a name or a command line: a session belongs to one form of an agent."""
-    meant = named(agent, cwd=cwd)
-    if meant is None:
-        return agent
-    return meant.target if isinstance(meant.target, list) else f"{agent}, native"
-
-
 def _code_of_unwritten(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
-    write_error(f"the answer could not be written: {error.strerror or error}")
+    complain(f"the answer could not be written: {error.strerror or error}", PROGRAM)
     return FAILED
-
-
-def _fail(sentence: str, code: int) -> NoReturn:
-    raise AgentError("session", sentence)
 
 
 def _explained(failure: AgentError, agent: str) -> str:
@@ -268,11 +224,11 @@ def run(options: ExecOptions, output: Output) -> int:
     """Run to the end; the exit code."""
 
     async def work() -> int:
-        with Permitting(options) as permitting:
-            return await Run(options, output, permitting).exit_code()
+        with Answers(options) as answers:
+            return await Run(options, output, answers).exit_code()
 
     try:
         return asyncio.run(work())
     except KeyboardInterrupt:
-        sys.stderr.write("coupler exec: ended\n")
+        complain("ended", PROGRAM)
         return INTERRUPTED

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
+
+from coupler.cli.exit_codes import FAILED, WRONG_USAGE
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.store.store import Store
 
-FAILED = 1
-WRONG_USAGE = 2
 
-Refuse = Callable[[str, int], NoReturn]
-"""Ends the command with a sentence and an exit code."""
+class UnusableStoreError(Exception):
+    """There is no working with the store, before it is open or after; `code` is the exit code for it."""
+
+    def __init__(self, sentence: str, code: int = FAILED) -> None:
+        super().__init__(sentence)
+        self.code = code
 
 
 @contextmanager
-def kept_store(path: str | None, refuse: Refuse, *, is_made: bool = False) -> Iterator[Store | None]:
-    """The store, or None if there is none yet: to look for something makes none."""
+def kept_store(path: str | None, program: str, *, is_made: bool = False) -> Iterator[Store | None]:
+    """The store, or None if there is none yet: to look for something makes none. Trouble ends the program."""
+    try:
+        with user_store(path, is_made=is_made) as store:
+            yield store
+    except UnusableStoreError as error:
+        refuse(str(error), program, error.code)
+
+
+@contextmanager
+def user_store(path: str | None = None, *, is_made: bool = False) -> Iterator[Store | None]:
+    """The same for those who have more to do than to end: raises `UnusableStoreError`."""
     from coupler.config import ConfigError, load
     from coupler.config.keys import STORE
     from coupler.home import NoHomeError, store_file
@@ -29,7 +44,7 @@ def kept_store(path: str | None, refuse: Refuse, *, is_made: bool = False) -> It
 
     try:
         file = path or load(None, environ=os.environ)[STORE] or store_file()
-        if not is_made and not _is_there(file, refuse, is_named=path is not None):
+        if not is_made and not _is_there(file, is_named=path is not None):
             yield None
             return
         store = Store.open(file)
@@ -38,16 +53,16 @@ def kept_store(path: str | None, refuse: Refuse, *, is_made: bool = False) -> It
         finally:
             store.close()
     except (ConfigError, StoreError, NoHomeError) as error:
-        refuse(str(error), FAILED)
+        raise UnusableStoreError(str(error)) from error
 
 
-def _is_there(file: str, refuse: Refuse, *, is_named: bool) -> bool:
+def _is_there(file: str, *, is_named: bool) -> bool:
     try:
         return Path(file).stat().st_size > 0
     except FileNotFoundError:
         if is_named:
             message = f"there is no file {file}: without --store it is the user's own store that is meant"
-            refuse(message, WRONG_USAGE)
+            raise UnusableStoreError(message, WRONG_USAGE) from None
         return False
     except OSError as error:
-        refuse(f"{file} cannot be read: {error.strerror}", FAILED)
+        raise UnusableStoreError(f"{file} cannot be read: {error.strerror}") from None

@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from coupler.cli.agent_choice import Startable, end, startable_agent
-from coupler.cli.exec_codes import AUTH_REQUIRED, INTERRUPTED, WRONG_USAGE
+from coupler.cli.agent_choice import Startable, startable_agent
+from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, INTERRUPTED
+from coupler.cli.refusal import complain, refuse
 
 if TYPE_CHECKING:
     from coupler.client.remote import RemoteAgent
@@ -45,8 +46,7 @@ def login(agent: str, method: str | None, is_list: bool) -> None:
         if chosen is not None:
             _run_in_terminal(found, chosen)
     except KeyboardInterrupt:
-        sys.stderr.write(f"{PROGRAM}: interrupted\n")
-        sys.exit(INTERRUPTED)
+        refuse("interrupted", PROGRAM, INTERRUPTED)
 
 
 async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthMethod | None:
@@ -71,7 +71,7 @@ async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthM
             await remote.authenticate(_id(chosen))
             _say(f"{agent.name} is logged in.")
     except AgentError as error:
-        end(_clean(str(error)), PROGRAM)
+        refuse(str(error), PROGRAM, FAILED)
     return None
 
 
@@ -108,19 +108,19 @@ def _chosen(agent: Startable, methods: Sequence[AuthMethod], wanted: str | None)
     if not methods:
         own = agent.entry.login if agent.entry is not None else None
         how = f"run `{own}`" if own else "log in as its manual says"
-        end(f"{agent.name} offers no login over the protocol: {how}", PROGRAM)
+        refuse(f"{agent.name} offers no login over the protocol: {how}", PROGRAM, FAILED)
     if wanted is None:
         return methods[0] if len(methods) == 1 else _asked(methods)
     found = next((method for method in methods if _id(method) == wanted), None)
     if found is None:
-        _refuse(f"{agent.name} has no way {wanted!r} to log in, only {', '.join(map(_id, methods))}")
+        refuse(f"{agent.name} has no way {wanted!r} to log in, only {', '.join(map(_id, methods))}", PROGRAM)
     return found
 
 
 def _asked(methods: Sequence[AuthMethod]) -> AuthMethod:
     _list(methods, sys.stderr)
     if not sys.stdin.isatty():
-        _refuse("there are several ways to log in: name one of them as METHOD")
+        refuse("there are several ways to log in: name one of them as METHOD", PROGRAM)
     number = click.prompt("Number", type=click.IntRange(1, len(methods)), err=True)
     return methods[number - 1]
 
@@ -139,9 +139,9 @@ def _run_in_terminal(agent: Startable, method: AuthMethod) -> None:
             [*agent.command, *words], env={**os.environ, **agent.env, **env}, check=False
         ).returncode
     except OSError as error:
-        end(f"{agent.command[0]} cannot be started: {error.strerror}", PROGRAM)
+        refuse(f"{agent.command[0]} cannot be started: {error.strerror}", PROGRAM, FAILED)
     if code != 0:
-        end(f"the login of {agent.name} ended with exit code {code}", PROGRAM)
+        refuse(f"the login of {agent.name} ended with exit code {code}", PROGRAM, FAILED)
     _say(f"{agent.name} is logged in.")
 
 
@@ -156,7 +156,7 @@ def _list(methods: Sequence[AuthMethod], stream: object = None) -> None:
 
     out = cast("IO[str]", stream or sys.stdout)
     if not methods:
-        sys.stderr.write(f"{PROGRAM}: the agent offers no login over the protocol\n")
+        complain("the agent offers no login over the protocol", PROGRAM)
     for number, method in enumerate(methods, 1):
         kind = "terminal" if _is_for_terminal(method) else "agent"
         description = getattr(method, "description", None) or ""
@@ -181,8 +181,3 @@ def _clean(text: str) -> str:
 def _say(sentence: str) -> None:
     sys.stdout.write(f"{sentence}\n")
     sys.stdout.flush()
-
-
-def _refuse(sentence: str) -> NoReturn:
-    sys.stderr.write(f"{PROGRAM}: {_clean(sentence)}\n")  # it may quote what the agent calls its ways
-    sys.exit(WRONG_USAGE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -23,6 +24,18 @@ def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[s
         if not name or not equals:
             raise click.BadParameter(f"{value!r} is not NAME=VALUE")
     return dict(value.split("=", 1) for value in values)
+
+
+def new_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A file that can be made: its directory is there."""
+    if value is None:
+        return None
+    path = Path(value)
+    if not value.strip() or path.is_dir():
+        raise click.BadParameter(f"{value!r} is no file")
+    if not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no directory {str(path.parent)!r}")
+    return value
 
 
 CWD = click.option(
@@ -57,9 +70,12 @@ DENY = click.option(
 FILES = click.option(
     "--files",
     type=click.Choice(("read", "write", "none")),
-    default="read",
-    show_default=True,
-    help="What the agent can do with files through Coupler.",
+    help="What the agent can do with files through Coupler; by default it reads them.",
 )
 TERMINALS = click.option("--terminals", is_flag=True, help="Let the agent run commands through Coupler.")
-RECORD = click.option("--record", metavar="FILE", help="Write all that is said to a file, without secrets.")
+RECORD = click.option(
+    "--record",
+    metavar="FILE",
+    callback=new_file,
+    help="Write all that is said to a file, without secrets.",
+)

@@ -6,17 +6,21 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from coupler.cli.kept import FAILED, WRONG_USAGE, kept_store
-from coupler.cli.sessions_wording import clean, count, local_time, one_line, short_directory, timestamp
+from coupler.cli.exit_codes import FAILED
+from coupler.cli.kept import kept_store
+from coupler.cli.refusal import complain, refuse
+from coupler.cli.sessions_wording import count, local_time, one_line, short_directory, timestamp
 from coupler.cli.unshown import masker_for
 
 if TYPE_CHECKING:
     from coupler.store.choices import ChoiceRecord
     from coupler.store.store import BlockingStore
+
+PROGRAM = "coupler permissions"
 
 MOST_NAMED = 10
 """Choices that are named before they are forgotten."""
@@ -120,13 +124,15 @@ def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, s
     next time, agents ask again; that holds for running ones, too.
     """
     if (rule is not None) == is_all:
-        _refuse("say what to forget: either one RULE, as `coupler permissions list` shows it, or --all")
+        refuse(
+            "say what to forget: either one RULE, as `coupler permissions list` shows it, or --all", PROGRAM
+        )
     directory = project if project is not None else "."
     with _opened(store) as kept:
         own = _choices(kept, directory)
         chosen = own if rule is None else [record for record in own if _is_meant(record, rule)]
         if not chosen:
-            _refuse(_unknown(kept, directory, rule, own), FAILED)
+            refuse(_unknown(kept, directory, rule, own), PROGRAM, FAILED)
         if is_all:
             _confirm(chosen, is_sure=is_sure)
         assert kept is not None
@@ -160,14 +166,14 @@ def _confirm(chosen: Sequence[ChoiceRecord], *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        _refuse("there is no terminal to ask on: add --yes to forget without a question")
+        refuse("there is no terminal to ask on: add --yes to forget without a question", PROGRAM)
     click.echo(one_line(chosen[0].project), err=True)
     for record in chosen[:MOST_NAMED]:
         click.echo(f"  {ANSWERS[record.effect]:<6}  {_rule(record)}", err=True)
     if len(chosen) > MOST_NAMED:
         click.echo(f"  and {len(chosen) - MOST_NAMED:,} more", err=True)
     if not click.confirm(f"Forget {count(len(chosen), 'choice')}?", err=True):
-        _refuse("nothing was forgotten", FAILED)
+        refuse("nothing was forgotten", PROGRAM, FAILED)
 
 
 def _choices(store: BlockingStore | None, directory: str | None) -> list[ChoiceRecord]:
@@ -200,7 +206,7 @@ def _is_sound(record: ChoiceRecord) -> bool:
     texts = (record.project, record.subject, record.pattern)
     if all(isinstance(text, str) for text in texts) and isinstance(record.made_at, int):
         return True
-    _complain("a row of the remembered choices is broken, and left out")
+    complain("a row of the remembered choices is broken, and left out", PROGRAM)
     return False
 
 
@@ -222,18 +228,8 @@ def _text(record: ChoiceRecord) -> str:
 @contextmanager
 def _opened(path: str | None) -> Iterator[BlockingStore | None]:
     """The store, or None if there is none yet."""
-    with kept_store(path, _refuse) as store:
+    with kept_store(path, PROGRAM) as store:
         yield None if store is None else store.blocking
-
-
-def _refuse(sentence: str, code: int = WRONG_USAGE) -> NoReturn:
-    """End the command with a sentence."""
-    _complain(sentence)
-    sys.exit(code)
-
-
-def _complain(sentence: str) -> None:
-    sys.stderr.write(f"coupler permissions: {clean(sentence)}\n")
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What the options about permissions mean: a policy, and for agents that ask for nothing a mode."""
+"""What the options about permissions mean: a policy; and which of them an agent cannot be kept to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ if TYPE_CHECKING:
     from coupler.client.policy import Decide, Policy
 
 PERMISSIONS = ("allow-reads", "allow-all", "deny-all", "ask")
-
-ALLOW_ALL = "allow_all"
-"""The mode of native agents in which they do everything."""
 
 
 def policy_of(permissions: str, allow: Sequence[str], deny: Sequence[str], callback: Decide | None) -> Policy:
@@ -36,12 +33,31 @@ def policy_of(permissions: str, allow: Sequence[str], deny: Sequence[str], callb
     return rules
 
 
-def mode_that_allows_all(agent: str, cwd: str, permissions: str | None, deny: Sequence[str]) -> str | None:
-    """For agents that are driven without ACP: they ask for nothing, and their mode says what they may do."""
-    from coupler.coupling import named
+def refuse_unhonoured(
+    agent: str,
+    cwd: str,
+    *,
+    allow: Sequence[str],
+    deny: Sequence[str],
+    files: str | None,
+    terminals: bool,
+) -> None:
+    """Raise ValueError for options that an agent could not be kept to, for it asks for nothing."""
+    given = {"--allow": allow, "--deny": deny, "--files": files, "--terminals": terminals}
+    unhonoured = [name for name, value in given.items() if value]
+    if not unhonoured:
+        return
+    from coupler.client.errors import AgentError
+    from coupler.coupling import confinement_of, named
 
-    if permissions != "allow-all" or deny:
-        return None
-    meant = named(agent, cwd=cwd)
-    modes = () if meant is None else getattr(meant.target, "modes", ())
-    return ALLOW_ALL if any(mode.id == ALLOW_ALL for mode in modes) else None
+    try:
+        meant = named(agent, cwd=cwd)
+    except AgentError:
+        return  # the start itself will say what is wrong
+    confinement = None if meant is None else confinement_of(meant.target)
+    if confinement is not None:
+        raise ValueError(
+            f"{confinement.agent} asks for nothing, and reads, writes and runs commands by itself, so that "
+            f"it cannot be kept to {' and '.join(unhonoured)}: use --permissions allow-reads or allow-all, "
+            "or --mode, or its ACP form"
+        )

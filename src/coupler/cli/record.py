@@ -6,7 +6,10 @@ It reads its own arguments and imports next to nothing, because an editor waits 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
+
+from coupler.cli.exit_codes import DONE
+from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.inspect.tap import Tap
@@ -35,8 +38,10 @@ Exit codes: that of the agent, 128 and the signal's number if a signal ended
 it, 2 for wrong usage, 127 if the agent cannot be started.
 """
 
+PROGRAM = "coupler record"
+
 CANNOT_START = 127
-WRONG_USAGE = 2
+"""As of a shell: the program stands in the agent's place."""
 
 
 class Arguments:
@@ -84,18 +89,18 @@ def parse(arguments: list[str]) -> Arguments:
             break
         if word in ("-h", "--help"):
             sys.stdout.write(HELP)
-            raise SystemExit(0)
+            raise SystemExit(DONE)
         if option in ("-o", "--output"):
-            given.output = (value if equals else next(rest, "")) or _refuse(f"{option} needs a file")
+            given.output = (value if equals else next(rest, "")) or refuse(f"{option} needs a file", PROGRAM)
         elif word == "--no-mask":
             given.mask = False
         elif word in ("-q", "--quiet"):
             given.is_quiet = True
         else:
-            _refuse(f"there is no option {option}; there are --output, --no-mask and --quiet")
+            refuse(f"there is no option {option}; there are --output, --no-mask and --quiet", PROGRAM)
     given.command += rest
     if not given.command or not given.command[0]:
-        _refuse("say how the agent is started, as in: coupler record -- my-agent --acp")
+        refuse("say how the agent is started, as in: coupler record -- my-agent --acp", PROGRAM)
     return given
 
 
@@ -104,13 +109,16 @@ def _open(given: Arguments) -> tuple[int, str]:
     from coupler.recording.file import FileError, default_path, open_file
 
     if given.output == "-":
-        _refuse("stdout belongs to the editor and the agent: name a file after --output")
+        refuse("stdout belongs to the editor and the agent: name a file after --output", PROGRAM)
     try:
         return open_file(given.output or default_path(given.command))
     except NoHomeError as error:
-        _refuse(f"{error}, or name a file with --output")
+        refuse(f"{error}, or name a file with --output", PROGRAM)
     except FileError as error:
-        _refuse(str(error) if given.output else f"{error}: name a file with --output, or set COUPLER_HOME")
+        refuse(
+            str(error) if given.output else f"{error}: name a file with --output, or set COUPLER_HOME",
+            PROGRAM,
+        )
 
 
 def _start(command: list[str], feed: Feed) -> Tap:
@@ -165,14 +173,9 @@ def _begin(feed: Feed, descriptor: int, given: Arguments) -> None:
     os.close(descriptor)
 
 
-def _refuse(problem: str) -> NoReturn:
-    _say(problem)
-    raise SystemExit(WRONG_USAGE)
-
-
 def _say(sentence: str) -> None:
     import contextlib
 
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"coupler record: {sentence}\n")
+        sys.stderr.write(f"{PROGRAM}: {sentence}\n")
         sys.stderr.flush()

@@ -6,16 +6,18 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from coupler.cli.exec_codes import INTERRUPTED, WRONG_USAGE
+from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from coupler.cli.options import seconds
+from coupler.cli.refusal import complain, refuse
 
 if TYPE_CHECKING:
     from coupler.inspect.trace import Trace
 
+PROGRAM = "coupler replay"
 DEFAULT_TIMEOUT = 60.0
 FASTEST_PACE = 1000.0
 
@@ -80,13 +82,13 @@ def replay(
     words = [*command]
     given = {name for name in ("pace", "timeout") if _is_given(context, name)}
     if client and not words:
-        _refuse("give the agent's command, as in: coupler replay --client session.ndjson -- my-agent")
+        refuse("give the agent's command, as in: coupler replay --client session.ndjson -- my-agent", PROGRAM)
     if client and "pace" in given:
-        _refuse("--timing is for the agent's side: with --client the agent takes its own time")
+        refuse("--timing is for the agent's side: with --client the agent takes its own time", PROGRAM)
     if not client and words:
-        _refuse("a command is only for --client: without it, the recording itself is the agent")
+        refuse("a command is only for --client: without it, the recording itself is the agent", PROGRAM)
     if not client and "timeout" in given:
-        _refuse("--timeout is for --client")
+        refuse("--timeout is for --client", PROGRAM)
     recording = _load(trace)
     sys.exit(_play_client(recording, words, timeout) if client else _serve(recording, pace))
 
@@ -97,7 +99,7 @@ def _load(path: Path) -> Trace:
     try:
         trace = Trace.load(path)
     except TraceError as error:
-        _refuse(str(error))
+        refuse(str(error), PROGRAM)
     if trace.missing:
         _say(f"{path} is not complete: {trace.missing} frames are missing, and are not played")
     return trace
@@ -109,7 +111,7 @@ def _serve(trace: Trace, pace: float) -> int:
     try:
         descriptors = take_over()
     except StdioIsTerminal as error:
-        _refuse(str(error))
+        refuse(str(error), PROGRAM)
 
     async def run() -> None:
         from coupler.inspect.replay_agent import ReplayedAgent
@@ -125,8 +127,8 @@ def _serve(trace: Trace, pace: float) -> int:
     try:
         asyncio.run(run())
     except asyncio.CancelledError:
-        return 0
-    return 0
+        return DONE
+    return DONE
 
 
 def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
@@ -145,7 +147,7 @@ def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
     try:
         client = asyncio.run(run())
     except AgentError as error:
-        _refuse(str(error))
+        refuse(str(error), PROGRAM)
     except KeyboardInterrupt:
         return INTERRUPTED
     is_same = True
@@ -160,17 +162,12 @@ def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
         if client.trace.stderr:
             click.echo(f"    {client.trace.stderr.strip()[-2000:]}")
     click.echo("the agent does what was recorded" if is_same else "the agent differs from the recording")
-    return 0 if is_same else 1
+    return DONE if is_same else FAILED
 
 
 def _is_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
 
 
-def _refuse(problem: str) -> NoReturn:
-    _say(problem)
-    sys.exit(WRONG_USAGE)
-
-
 def _say(sentence: str) -> None:
-    click.echo(f"coupler replay: {sentence}", err=True)
+    complain(sentence, PROGRAM)

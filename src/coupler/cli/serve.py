@@ -9,8 +9,12 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from coupler.cli.refusal import refuse
+
 if TYPE_CHECKING:
     from coupler.agent.serve_options import ServeOptions
+
+PROGRAM = "coupler serve"
 
 HELP = """\
 Usage: coupler serve [OPTIONS] TARGET [WORDS]...
@@ -47,6 +51,7 @@ OPTIONS = ("--name", "--title", "--version", "--store", "--drafts", "--log-level
 FLAGS = ("--no-store",)
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
+BY_NAME = "by name"
 """Set by editors that run the command to log in; the same as `coupler.relay.login` names it."""
 
 
@@ -94,7 +99,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
     place = arguments.index("--")
     command = arguments[place + 1 :]
     if not command:
-        refuse("say which agent to start, as in: coupler serve -- opencode acp")
+        refuse("say which agent to start, as in: coupler serve -- opencode acp", PROGRAM)
     return arguments[:place], command
 
 
@@ -105,7 +110,7 @@ def _relayed(command: list[str]) -> object:
     try:
         return connect(command[0] if len(command) == 1 else command)
     except AgentError as error:
-        refuse(error.message)
+        refuse(error.message, PROGRAM)
 
 
 def _known_as(command: list[str]) -> str:
@@ -120,11 +125,27 @@ def _known_as(command: list[str]) -> str:
 
 def _run_command(command: list[str]) -> NoReturn:
     """A user logs in in a terminal: that is between them and the agent."""
-    del os.environ[LOGIN_VARIABLE]
+    if os.environ.pop(LOGIN_VARIABLE) == BY_NAME:
+        command = _named_command(command)
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        refuse(f"{command[0]} cannot be started: {error.strerror}")
+        refuse(f"{command[0]} cannot be started: {error.strerror}", PROGRAM)
+
+
+def _named_command(command: list[str]) -> list[str]:
+    """The command of an agent of the catalogue, with the words of its login behind it."""
+    from coupler.client.errors import AgentError
+    from coupler.coupling import named
+
+    try:
+        meant = named(command[0], cwd=".")
+    except AgentError as error:
+        refuse(error.message, PROGRAM)
+    if meant is None or not isinstance(meant.target, list):
+        return command
+    os.environ.update(meant.env or {})  # type: ignore[arg-type]
+    return [*meant.target, *command[1:]]
 
 
 def parse(arguments: list[str], command: list[str]) -> tuple[str, list[str], dict[str, str]]:
@@ -139,15 +160,15 @@ def parse(arguments: list[str], command: list[str]) -> tuple[str, list[str], dic
         elif word in FLAGS:
             given[word] = "yes"
         elif option not in OPTIONS:
-            refuse(f"there is no option {option}; there are {', '.join((*OPTIONS, *FLAGS))}")
+            refuse(f"there is no option {option}; there are {', '.join((*OPTIONS, *FLAGS))}", PROGRAM)
         else:
-            given[option] = value if equals else next(rest, "") or refuse(f"{option} needs a value")
+            given[option] = value if equals else next(rest, "") or refuse(f"{option} needs a value", PROGRAM)
     if command and targets:
-        refuse(f"serve {targets[0]} or the command behind `--`, not both")
+        refuse(f"serve {targets[0]} or the command behind `--`, not both", PROGRAM)
     if command:
         return "", [], given
     if not targets:
-        refuse("say what to serve, as in: coupler serve app.py:agent")
+        refuse("say what to serve, as in: coupler serve app.py:agent", PROGRAM)
     return targets[0], targets[1:], given
 
 
@@ -160,7 +181,7 @@ def _run_as_program(target: str, words: list[str]) -> None:
     place, _ = split(target)
     if is_file(place):
         if not Path(place).is_file():
-            refuse(f"there is no file {place}")
+            refuse(f"there is no file {place}", PROGRAM)
         sys.argv = [place, *words]
         sys.path.insert(0, str(Path(place).resolve().parent))
         runpy.run_path(place, run_name="__main__")
@@ -170,17 +191,11 @@ def _run_as_program(target: str, words: list[str]) -> None:
         runpy.run_module(place, run_name="__main__", alter_sys=True)
 
 
-def refuse(problem: str) -> NoReturn:
-    """End with a sentence and the exit code for wrong usage."""
-    sys.stderr.write(f"coupler serve: {problem}\n")
-    raise SystemExit(2)
-
-
 def _options(given: dict[str, str]) -> ServeOptions:
     from coupler.agent.serve_options import OptionError, ServeOptions, drafts_option, store_option
 
     if "--store" in given and "--no-store" in given:
-        refuse("--store and --no-store exclude each other")
+        refuse("--store and --no-store exclude each other", PROGRAM)
     try:
         return ServeOptions(
             name=given.get("--name"),
@@ -190,7 +205,7 @@ def _options(given: dict[str, str]) -> ServeOptions:
             drafts=drafts_option(given.get("--drafts", "")),
         )
     except OptionError as error:
-        refuse(str(error))
+        refuse(str(error), PROGRAM)
 
 
 def _check_log_settings(level: str | None, file: str | None) -> None:
@@ -202,7 +217,7 @@ def _check_log_settings(level: str | None, file: str | None) -> None:
         if file is not None:
             check_log_file(file)
     except LogSettingError as error:
-        refuse(str(error))
+        refuse(str(error), PROGRAM)
 
 
 def _take_over_stdio() -> tuple[int, int]:
@@ -211,4 +226,4 @@ def _take_over_stdio() -> tuple[int, int]:
     try:
         return take_over()
     except StdioIsTerminal as error:
-        refuse(str(error))
+        refuse(str(error), PROGRAM)

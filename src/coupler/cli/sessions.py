@@ -12,20 +12,20 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from coupler.cli.kept import FAILED
+from coupler.cli.exit_codes import DONE, FAILED
+from coupler.cli.refusal import complain, refuse
 from coupler.cli.sessions_choice import (
+    PROGRAM,
     Filter,
     all_sessions,
     by_age,
     by_agent,
     by_directory,
-    complain,
     describe,
     find,
     find_or_complaint,
     never_prompted,
     opened,
-    refuse,
     seconds_of,
 )
 from coupler.cli.sessions_wording import count
@@ -198,7 +198,7 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
     filters = [by_age(older_than)] if older_than is not None else []
     filters += [never_prompted] if empty else []
     if bool(ids) == bool(filters):
-        refuse("say what to delete: either ids, or --older-than and --empty")
+        refuse("say what to delete: either ids, or --older-than and --empty", PROGRAM)
     with opened(store) as kept:
         if ids:
             chosen, problems = _named(kept, ids)
@@ -210,7 +210,7 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
             problems += _delete(kept, chosen, filters)
         elif not ids:
             sys.stdout.write("No session fits: nothing was deleted.\n")
-    sys.exit(FAILED if problems else 0)
+    sys.exit(FAILED if problems else DONE)
 
 
 def _named(store: BlockingStore | None, ids: Sequence[str]) -> tuple[list[SessionRecord], int]:
@@ -220,7 +220,7 @@ def _named(store: BlockingStore | None, ids: Sequence[str]) -> tuple[list[Sessio
     for given in ids:
         found = find_or_complaint(store, given)
         if isinstance(found, str):
-            complain(found)
+            complain(found, PROGRAM)
             problems += 1
         else:
             chosen[found.id] = found
@@ -231,14 +231,14 @@ def _confirm(chosen: Sequence[SessionRecord], *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        refuse("there is no terminal to ask on: add --yes to delete without a question")
+        refuse("there is no terminal to ask on: add --yes to delete without a question", PROGRAM)
     _forgiving(sys.stderr)
     for record in chosen[:MOST_NAMED]:
         click.echo(f"  {describe(record)}", err=True)
     if len(chosen) > MOST_NAMED:
         click.echo(f"  and {len(chosen) - MOST_NAMED:,} more", err=True)
     if not click.confirm(f"Delete {count(len(chosen), 'session')} for good?", err=True):
-        refuse("nothing was deleted", FAILED)
+        refuse("nothing was deleted", PROGRAM, FAILED)
 
 
 def _delete(store: BlockingStore, chosen: Sequence[SessionRecord], filters: Sequence[Filter]) -> int:
@@ -254,7 +254,7 @@ def _delete(store: BlockingStore, chosen: Sequence[SessionRecord], filters: Sequ
             try:
                 deleted += store.delete(record.id)
             except HeldError as error:
-                complain(str(error))
+                complain(str(error), PROGRAM)
                 problems += 1
     finally:
         # Also when the store fails on the way.
@@ -274,11 +274,11 @@ def _write(pieces: Iterable[str], file: str) -> None:
         output.flush()
         return
     if Path(file).is_dir():
-        refuse(f"{file} is a directory: name a file in it")
+        refuse(f"{file} is a directory: name a file in it", PROGRAM)
     try:
         _write_file(pieces, Path(file))
     except OSError as error:
-        refuse(f"{file} cannot be written: {error.strerror}", FAILED)
+        refuse(f"{file} cannot be written: {error.strerror}", PROGRAM, FAILED)
 
 
 def _write_file(pieces: Iterable[str], path: Path) -> None:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.cli.kept import FAILED, WRONG_USAGE, kept_store
-from coupler.cli.sessions_wording import SESSION, clean, count, one_line, short_agent, short_id
+from coupler.cli.exit_codes import FAILED
+from coupler.cli.kept import kept_store
+from coupler.cli.refusal import complain, refuse
+from coupler.cli.sessions_wording import SESSION, count, one_line, short_agent, short_id
 from coupler.cli.unshown import shown_title
 
 if TYPE_CHECKING:
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import BlockingStore
+
+PROGRAM = "coupler sessions"
 
 SHORTEST_PREFIX = 4
 """Characters of an id, without its beginning, that are taken as one."""
@@ -33,21 +36,10 @@ SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 Filter = Callable[["SessionRecord"], bool]
 
 
-def refuse(sentence: str, code: int = WRONG_USAGE) -> NoReturn:
-    """End the command with a sentence."""
-    complain(sentence)
-    sys.exit(code)
-
-
-def complain(sentence: str) -> None:
-    """Say what is wrong; the command may go on."""
-    sys.stderr.write(f"coupler sessions: {clean(sentence)}\n")
-
-
 @contextmanager
 def opened(path: str | None) -> Iterator[BlockingStore | None]:
     """The store, or None if there is none yet."""
-    with kept_store(path, refuse) as store:
+    with kept_store(path, PROGRAM) as store:
         yield None if store is None else store.blocking
 
 
@@ -60,7 +52,8 @@ def all_sessions(store: BlockingStore, *, include_empty: bool) -> Iterator[Sessi
             if _is_sound(record):
                 yield record
             else:
-                complain(f"the row of the session {one_line(str(record.id))} is broken, and left out")
+                name = one_line(str(record.id))
+                complain(f"the row of the session {name} is broken, and left out", PROGRAM)
         cursor = page.next_cursor
         if cursor is None:
             return
@@ -78,7 +71,7 @@ def find(store: BlockingStore | None, given: str) -> SessionRecord:
     """The session that an id or the beginning of one means; ends the command if there is not exactly one."""
     found = find_or_complaint(store, given)
     if isinstance(found, str):
-        refuse(found, FAILED)
+        refuse(found, PROGRAM, FAILED)
     return found
 
 
@@ -91,7 +84,10 @@ def find_or_complaint(store: BlockingStore | None, given: str) -> SessionRecord 
         return exact if _is_sound(exact) else f"the row of the session {given} is broken: it cannot be read"
     beginning = given.removeprefix(SESSION)
     if len(beginning) < SHORTEST_PREFIX or SESSION.startswith(given):
-        refuse(f"{given!r} is too short for a session's id: give at least {SHORTEST_PREFIX} characters of it")
+        refuse(
+            f"{given!r} is too short for a session's id: give at least {SHORTEST_PREFIX} characters of it",
+            PROGRAM,
+        )
     candidates = [] if store is None else _candidates(store, given)
     if len(candidates) > 1:
         return _ambiguous(given, candidates)

@@ -1,4 +1,7 @@
-"""`coupler trust`: let a project's coupler.toml set what a stranger's file must not set by itself."""
+"""`coupler trust`: let a project's files do what a stranger's must not do by themselves.
+
+These are its coupler.toml, and its workflows with the scripts and prompts that they name.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
-from coupler.cli.kept import FAILED, WRONG_USAGE, kept_store
+from coupler.cli.exit_codes import FAILED
+from coupler.cli.kept import kept_store
+from coupler.cli.refusal import refuse
 from coupler.cli.sessions_wording import clean, local_time, one_line, timestamp
+from coupler.cli.trust_workflows import (
+    ProjectWorkflows,
+    forget_file,
+    forget_workflows,
+    remember,
+    say,
+    show_files,
+    untrusted_of_file,
+)
 
 if TYPE_CHECKING:
     from coupler.config import Config
@@ -21,62 +35,109 @@ if TYPE_CHECKING:
     from coupler.config.schema import Setting
     from coupler.store.trust import Trust, TrustedFile
 
+PROGRAM = "coupler trust"
+WITHDRAW = "`coupler trust --forget` withdraws it."
 
-@click.command(short_help="Trust a project's coupler.toml.", context_settings={"max_content_width": 80})
-@click.argument("directory", metavar="[DIR]", default=".")
+
+@click.command(
+    short_help="Trust a project's coupler.toml and workflows.", context_settings={"max_content_width": 80}
+)
+@click.argument("directory", metavar="[DIR|FILE]", default=".")
 @click.option("--list", "is_list", is_flag=True, help="List the files that are trusted.")
-@click.option("--forget", "is_forget", is_flag=True, help="Trust the project's file no longer.")
+@click.option("--forget", "is_forget", is_flag=True, help="Trust the project's files no longer.")
 @click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
 def trust(directory: str, is_list: bool, is_forget: bool, is_sure: bool) -> None:
-    """Trust the coupler.toml of the project that DIR is in.
+    """Trust the coupler.toml and the workflows of the project that DIR is in.
 
-    Shows what the file sets that is used only in trusted projects, asks, and
-    remembers the file with its content: once it changes, it has to be trusted
-    again. DIR is the current directory unless another is named.
+    Shows what coupler.toml sets that is used only in trusted projects, and
+    which files the workflows are made of, asks, and remembers the files with
+    their content: one that changes has to be trusted again. DIR is the current
+    directory unless another is named. FILE is a workflow that is somewhere
+    else.
 
     Exit codes: 0 if all went well, 1 if something could not be done or the
     answer was no, 2 for wrong usage.
     """
     if is_list and is_forget:
-        refuse("--list and --forget exclude each other")
+        refuse("--list and --forget exclude each other", PROGRAM)
     if is_list:
         _list()
     elif is_forget:
         _forget(directory)
+    elif _is_workflow(directory):
+        _trust_file(directory, is_sure=is_sure)
     else:
         _trust(directory, is_sure=is_sure)
 
 
-def refuse(sentence: str, code: int = WRONG_USAGE) -> NoReturn:
-    """End the command with a sentence."""
-    sys.stderr.write(f"coupler trust: {clean(sentence)}\n")
-    sys.exit(code)
+def _is_workflow(path: str) -> bool:
+    return path.endswith((".yaml", ".yml")) and not Path(path).is_dir()
 
 
 def _trust(directory: str, *, is_sure: bool) -> None:
-    config = _load(_existing(directory))
-    file = config.project
-    if file is None:
+    existing = _existing(directory)
+    config, workflows = _load(existing), ProjectWorkflows(existing)
+    if config.project is None and not workflows.are_there:
         say(f"There is no coupler.toml in {one_line(directory)} or above it: nothing needs to be trusted.")
         return
-    name = one_line(file.path)
-    if not config.untrusted:
-        say(f"{name} sets nothing that needs trust: it was not remembered.")
-        _tell_notes(config)
+    if not config.untrusted and not workflows.are_there:
+        _say_harmless(config)
         return
     with _kept() as trusted:
         assert trusted is not None
-        if trusted.is_trusted(file.real_path, file.content):
-            say(f"{name} is trusted already, as it is now.")
+        is_set = bool(config.untrusted) and not _is_trusted(config.project, trusted)
+        files = workflows.untrusted(trusted)
+        if not is_set and not files:
+            _say_trusted(config, workflows)
             return
-        _show(file, config.untrusted)
-        _confirm(is_sure=is_sure)
-        # What was shown is what is remembered, even if the file has changed while the question stood.
-        trusted.trust(file.real_path, file.content)
-    say(f"{name} is trusted, as it was shown. `coupler trust --forget` withdraws it.")
+        if is_set:
+            _show(config.project, config.untrusted)
+        workflows.show(files)
+        _confirm(1 * is_set + len(files), is_sure=is_sure)
+        # What was shown is what is remembered, even if the files have changed while the question stood.
+        if is_set and config.project is not None:
+            trusted.trust(config.project.real_path, config.project.content)
+            say(f"{one_line(config.project.path)} is trusted, as it was shown. {WITHDRAW}")
+        remember(files, trusted)
 
 
-def _show(file: ConfigFile, settings: tuple[Setting, ...]) -> None:
+def _trust_file(file: str, *, is_sure: bool) -> None:
+    """A workflow that is in no project's directory of them, with the files that it names."""
+    from coupler.extras import MissingExtraError
+    from coupler.workflow.errors import WorkflowError
+
+    with _kept() as trusted:
+        try:
+            files = untrusted_of_file(file, trusted)
+        except (WorkflowError, MissingExtraError) as error:
+            refuse(str(error), PROGRAM, FAILED)
+        if not files:
+            say(f"{one_line(file)} is trusted already, with the files that it names, as they are now.")
+            return
+        show_files(files, ".")
+        _confirm(len(files), is_sure=is_sure)
+        assert trusted is not None
+        remember(files, trusted)
+
+
+def _is_trusted(file: ConfigFile | None, trusted: Trust) -> bool:
+    return file is not None and trusted.is_trusted(file.real_path, file.content)
+
+
+def _say_harmless(config: Config) -> None:
+    assert config.project is not None
+    say(f"{one_line(config.project.path)} sets nothing that needs trust: it was not remembered.")
+    _tell_notes(config)
+
+
+def _say_trusted(config: Config, workflows: ProjectWorkflows) -> None:
+    if config.project is not None and config.untrusted:
+        say(f"{one_line(config.project.path)} is trusted already, as it is now.")
+    workflows.say_trusted()
+
+
+def _show(file: ConfigFile | None, settings: tuple[Setting, ...]) -> None:
+    assert file is not None
     click.echo(f"{one_line(file.path)} sets what is used only in trusted projects:", err=True)
     for setting in settings:
         # In ASCII: a letter that only looks like another must not pass for it where somebody decides.
@@ -93,13 +154,16 @@ def _written(file: ConfigFile, setting: Setting) -> object:
     return value
 
 
-def _confirm(*, is_sure: bool) -> None:
+def _confirm(number: int, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        refuse("there is no terminal to ask on: add --yes to trust it without a question")
-    if not click.confirm("Trust this file as it is now?", err=True):
-        refuse("the file is not trusted", FAILED)
+        refuse("there is no terminal to ask on: add --yes to trust it without a question", PROGRAM)
+    question = (
+        "Trust this file as it is now?" if number == 1 else f"Trust these {number} files as they are now?"
+    )
+    if not click.confirm(question, err=True):
+        refuse("the file is not trusted" if number == 1 else "the files are not trusted", PROGRAM, FAILED)
 
 
 def _tell_notes(config: Config) -> None:
@@ -108,18 +172,29 @@ def _tell_notes(config: Config) -> None:
 
 
 def _forget(directory: str) -> None:
-    # The file may be gone, or broken: forgetting it must be possible all the same.
-    own = str(Path(directory).resolve() / "coupler.toml")
     with _kept(is_made=False) as trusted:
         if trusted is not None:
-            for path in (own, _found_above(directory)):
-                if path is not None and trusted.distrust(path):
-                    say(f"{one_line(path)} is no longer trusted.")
-                    return
+            if _is_workflow(directory):
+                forgotten = forget_file(directory, trusted)
+            else:
+                forgotten = _forget_project(directory, trusted)
+            for path in forgotten:
+                say(f"{one_line(path)} is no longer trusted.")
+            if forgotten:
+                return
     refuse(
         f"no trusted file belongs to {one_line(directory)}: `coupler trust --list` shows those there are",
+        PROGRAM,
         FAILED,
     )
+
+
+def _forget_project(directory: str, trusted: Trust) -> list[str]:
+    # The file may be gone, or broken: forgetting it must be possible all the same.
+    own = str(Path(directory).resolve() / "coupler.toml")
+    settings = [path for path in (own, _found_above(directory)) if path is not None]
+    first = next((path for path in settings if trusted.distrust(path)), None)
+    return [*([] if first is None else [first]), *forget_workflows(directory, trusted)]
 
 
 def _found_above(directory: str) -> str | None:
@@ -159,7 +234,7 @@ def _state(file: TrustedFile) -> str:
 def _existing(directory: str) -> str:
     path = Path(directory).absolute()
     if not path.is_dir():
-        refuse(f"{directory} is not a directory: name the one that the project is in")
+        refuse(f"{directory} is not a directory: name the one that the project is in", PROGRAM)
     return str(path)
 
 
@@ -169,18 +244,11 @@ def _load(directory: str | None) -> Config:
     try:
         return load(directory, environ=os.environ)
     except ConfigError as error:
-        refuse(str(error), FAILED)
+        refuse(str(error), PROGRAM, FAILED)
 
 
 @contextmanager
 def _kept(*, is_made: bool = True) -> Iterator[Trust | None]:
     """The user's trusted files; None if there are none yet and none are to be made."""
-    with kept_store(None, refuse, is_made=is_made) as store:
+    with kept_store(None, PROGRAM, is_made=is_made) as store:
         yield None if store is None else store.trust
-
-
-def say(line: str) -> None:
-    """Write a line; a character that the stream cannot show is escaped, instead of ending the program."""
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout.write(f"{line}\n")

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from coupler.cli.exec_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
-from coupler.cli.exec_options import servers_of
+from coupler.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
+from coupler.cli.mcp_servers import servers_of
 from coupler.cli.options import ALLOW, CWD, DENY, FILES, MCP, MODE, MODEL, OPTION, RECORD, TERMINALS, pairs
-from coupler.cli.policy_choice import PERMISSIONS, mode_that_allows_all, policy_of
+from coupler.cli.policy_choice import PERMISSIONS, policy_of, refuse_unhonoured
+from coupler.cli.signals import signals_heard
 from coupler.extras import MissingExtraError, need
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from coupler.client.opening import SessionOptions
     from coupler.client.policy import Policy
     from coupler.schema.v1 import McpServer
+
+PROGRAM = "coupler chat"
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class ChatOptions:
     permissions: str | None
     allow: Sequence[str]
     deny: Sequence[str]
-    files: Literal["none", "read", "write"]
+    files: Literal["none", "read", "write"] | None
     terminals: bool
     mcp_servers: Sequence[McpServer]
     record: str | None
@@ -100,13 +103,24 @@ def chat(**given: Any) -> None:
     those of `coupler exec`: 8 if the agent died, 9 if it cannot be started, 10
     if it wants a login.
     """
-    given["mcp_servers"] = servers_of(given.pop("mcp"))
+    given["mcp_servers"] = servers_of(given.pop("mcp"), PROGRAM)
     given["cwd"] = str(Path(given["cwd"]).absolute())
     options = ChatOptions(**given)
     if not options.agent.strip():
         raise click.UsageError("say which agent to talk to: a name of the catalogue, or a command line")
     if options.resume is not None and options.latest:
         raise click.UsageError("--resume names a session and --continue takes the latest: use one of them")
+    try:
+        refuse_unhonoured(
+            options.agent,
+            options.cwd,
+            allow=options.allow,
+            deny=options.deny,
+            files=options.files,
+            terminals=options.terminals,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     sys.exit(_exit_code(options))
 
 
@@ -150,7 +164,7 @@ async def _talk(options: ChatOptions) -> int:
         raise click.UsageError(str(error)) from None
     sittings = Sittings(agent, front, _session_options(options, policy), cwd)
     conversation = Conversation(agent, sittings, front, options.agent)
-    with _signals(front.signalled), _logs_shown(front):
+    with signals_heard(_reaction(front)), _logs_shown(front):
         try:
             code = await conversation.hold(options.resume, options.latest)
         except asyncio.CancelledError:
@@ -190,35 +204,18 @@ def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:
     wanted = SessionOptions(permissions=policy, mcp_servers=options.mcp_servers)
     if options.model is not None:
         wanted["model"] = options.model
-    mode = options.mode or mode_that_allows_all(options.agent, options.cwd, options.permissions, options.deny)
-    if mode is not None:
-        wanted["mode"] = mode
+    if options.mode is not None:
+        wanted["mode"] = options.mode
     if options.options:
         wanted["options"] = options.options
     return wanted
 
 
-@contextlib.contextmanager
-def _signals(interrupt: Callable[[], None]) -> Iterator[None]:
+def _reaction(front: PlainFront | TerminalFront) -> Callable[[int], object]:
     """SIGINT interrupts what goes on; SIGTERM, and a terminal that is closed, end it in order."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task = asyncio.current_task()
     assert task is not None
-    received: dict[signal.Signals, Callable[[], object]] = {
-        signal.SIGINT: interrupt,
-        signal.SIGTERM: task.cancel,
-    }
-    if sys.platform != "win32":
-        received[signal.SIGHUP] = task.cancel
-    installed: list[signal.Signals] = []
-    with contextlib.suppress(NotImplementedError):
-        for number, receive in received.items():
-            loop.add_signal_handler(number, receive)
-            installed.append(number)
-    try:
-        yield
-    finally:
-        for number in installed:
-            loop.remove_signal_handler(number)
+    return lambda number: front.signalled() if number == signal.SIGINT else task.cancel()
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from coupler.cli.chat.form_answers import NO, YES, Value, answer, hint, question
-from coupler.cli.chat.front import Front, Interrupted, Left
+from coupler.cli.chat.front import Asking, Interrupted, Left
 from coupler.cli.chat.parts import Remark, Wanted
 from coupler.cli.sessions_wording import one_line
 from coupler.client.elicitation import FormRequest, UrlRequest
@@ -21,7 +21,8 @@ from coupler.schema.v1 import PermissionOption
 class Dialogs:
     """The questions of one conversation, asked one after the other."""
 
-    def __init__(self, front: Front, interrupt: Callable[[], None]) -> None:
+    def __init__(self, front: Asking, interrupt: Callable[[], None] = lambda: None) -> None:
+        """`interrupt` cancels the turn; a front that never raises `Interrupted` needs none."""
         self._front = front
         self._interrupt = interrupt
         self._turn = asyncio.Lock()

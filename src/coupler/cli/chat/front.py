@@ -18,7 +18,17 @@ class Interrupted(Exception):  # noqa: N818 - nothing has failed
     """Ctrl-C, where something was to be typed."""
 
 
-class Front(Protocol):
+class Asking(Protocol):
+    """What a dialog needs: somebody who sees, and who types."""
+
+    async def ask(self, question: str) -> str:
+        """An answer to something that stands on the screen; raises `Left` and `Interrupted`."""
+
+    def show(self, part: Part) -> None:
+        """Show a part after everything that is on the screen."""
+
+
+class Front(Asking, Protocol):
     """Shows a transcript and reads what is typed."""
 
     transcript: Transcript
@@ -27,12 +37,6 @@ class Front(Protocol):
 
     async def read(self) -> str:
         """The next line for the agent; raises `Left` and `Interrupted`."""
-
-    async def ask(self, question: str) -> str:
-        """An answer to something that stands on the screen; raises `Left` and `Interrupted`."""
-
-    def show(self, part: Part) -> None:
-        """Show a part after everything that is on the screen."""
 
     def show_whole(self, part: Numbered) -> None:
         """Show all there is of a part that was collapsed."""

@@ -13,7 +13,8 @@ from coupler.cli.chat.front import Left
 from coupler.cli.chat.parts import Answer, Numbered, Part, Remark
 from coupler.cli.chat.plain_text import plain, plain_error, plain_whole
 from coupler.cli.chat.transcript import Transcript
-from coupler.cli.exec_output import silence_stdout, write_error
+from coupler.cli.exec_output import silence_stdout
+from coupler.cli.refusal import complain
 
 
 class PlainFront:
@@ -56,7 +57,7 @@ class PlainFront:
     def refresh(self) -> None:
         for part in self.transcript.take():
             if isinstance(part, Remark) and part.severity == "error":
-                write_error(plain_error(part), "coupler chat")
+                complain(plain_error(part), "coupler chat")
                 continue
             if isinstance(part, Answer) and isinstance(self._last, Answer):
                 self._write("")  # blocks of Markdown are set apart by an empty line

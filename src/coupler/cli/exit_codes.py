@@ -1,13 +1,22 @@
-"""The exit codes of `coupler exec`: one table, for the program, its help and its manual."""
+"""The exit codes of all commands, for the programs, their help and the manual.
+
+Most commands need only the first few; `coupler exec` uses all of them; `coupler run` has a table of its own.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.client.errors import AgentError
+if TYPE_CHECKING:
+    from coupler.client.errors import AgentError
 
 DONE, FAILED, WRONG_USAGE, REFUSED, LIMIT, DENIED, NO_OUTPUT, BUDGET, DIED, CANNOT_START, NO_LOGIN = range(11)
+IN_USE = 11
 TIMEOUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 124, 130, 141, 143
+
+WRONG_INPUT, INVALID_WORKFLOW, STEP_FAILED, SYSTEM, PARKED = range(1, 6)
+"""Of `coupler run` and `coupler resume`, which also use DONE and INTERRUPTED."""
 
 AUTH_REQUIRED = -32000
 """The code of the error by which an agent asks for a login."""
@@ -32,10 +41,21 @@ EXIT_CODES = (
     ExitCode(DIED, "the agent's process ended before it had answered"),
     ExitCode(CANNOT_START, "the agent cannot be started, or does not speak ACP"),
     ExitCode(NO_LOGIN, "the agent wants a login: run coupler login"),
+    ExitCode(IN_USE, "another run is using the session that --session names"),
     ExitCode(TIMEOUT, "--timeout has passed"),
     ExitCode(INTERRUPTED, "cancelled, by Ctrl-C or by the agent"),
     ExitCode(BROKEN_PIPE, "nobody reads what is written"),
-    ExitCode(TERMINATED, "ended by SIGTERM"),
+    ExitCode(TERMINATED, "ended by SIGTERM, or with the terminal (SIGHUP)"),
+)
+
+RUN_EXIT_CODES = (
+    ExitCode(DONE, "the run has ended well"),
+    ExitCode(WRONG_INPUT, "wrong usage, or inputs that are missing or do not fit"),
+    ExitCode(INVALID_WORKFLOW, "the workflow is not valid"),
+    ExitCode(STEP_FAILED, "a step failed, and nothing handles that"),
+    ExitCode(SYSTEM, "something around it failed: the store, a missing package"),
+    ExitCode(PARKED, "the run waits for an answer: coupler resume gives it"),
+    ExitCode(INTERRUPTED, "cancelled: by Ctrl-C, SIGTERM, a denial or a `stop`"),
 )
 
 _OF_STOPS = {
@@ -54,6 +74,7 @@ _OF_ERRORS = {
     "deadline": TIMEOUT,
     "refused": REFUSED,
     "limit": LIMIT,
+    "busy": IN_USE,
     "cancelled": INTERRUPTED,
 }
 
@@ -70,6 +91,6 @@ def code_of_error(error: AgentError) -> int:
     return _OF_ERRORS.get(error.kind, FAILED)
 
 
-def table() -> str:
+def table(codes: Sequence[ExitCode] = EXIT_CODES) -> str:
     """All of them, for the help."""
-    return "\n".join(f"{each.code:>5}  {each.sentence}" for each in EXIT_CODES)
+    return "\n".join(f"{each.code:>5}  {each.sentence}" for each in codes)
