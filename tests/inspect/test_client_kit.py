@@ -15,7 +15,7 @@ import pytest
 
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.client_candidate import ClientCandidate, fill_in
-from coupler.inspect.conformance.client_examination import examine_client
+from coupler.inspect.conformance.client_examination import examine_client, judge_scenarios
 from coupler.inspect.conformance.examination import CannotStart
 from coupler.inspect.conformance.scenario import scenarios
 
@@ -52,12 +52,28 @@ def ctrl_c():
     signal.signal(signal.SIGINT, before)
 
 
-def examine(folder, *words, only=None, seconds=4.0):
-    """The results by their ids."""
-    command = [sys.executable, *words, "{agent...}"]
-    chosen = [each for each in catalogue("client") if only is None or each.id == only]
-    report = asyncio.run(examine_client(ClientCandidate(command, folder, timeout=seconds), chosen))
+def examine(folder, *words, seconds=10.0):
+    """The results of the whole kit by their ids."""
+    candidate = candidate_of(folder, *words, seconds=seconds)
+    report = asyncio.run(examine_client(candidate, catalogue("client")))
     return {result.assertion.id: result for result in report.results}
+
+
+def judge(id, folder, *words, seconds=4.0):
+    """The result of one assertion, from the scenarios that provoke it and up to the first that it fails."""
+    candidate = candidate_of(folder, *words, seconds=seconds)
+    (assertion,) = [each for each in catalogue("client") if each.id == id]
+    traces = []
+    for scenario in scenarios():
+        if id in scenario.judged_by and not scenario.needs_person:
+            traces += asyncio.run(candidate.perform(scenario))
+            if judge_scenarios(assertion, traces).outcome == "failed":
+                break
+    return judge_scenarios(assertion, traces)
+
+
+def candidate_of(folder, *words, seconds):
+    return ClientCandidate([sys.executable, *words, "{agent...}"], folder, timeout=seconds)
 
 
 def ids_with(results, outcome):
@@ -65,14 +81,14 @@ def ids_with(results, outcome):
 
 
 def test_a_correct_client_has_no_fault_and_skips_only_what_must_be_seen(tmp_path):
-    results = examine(tmp_path, str(HERE / "raw.py"), seconds=10.0)
+    results = examine(tmp_path, str(HERE / "raw.py"))
 
     assert {id: results[id].message for id in ids_with(results, "failed")} == {}
     assert ids_with(results, "skipped") == BY_EYE
 
 
 def test_couplers_own_client_has_no_fault(tmp_path):
-    results = examine(tmp_path, str(HERE / "with_coupler.py"), seconds=10.0)
+    results = examine(tmp_path, str(HERE / "with_coupler.py"))
 
     assert {id: results[id].message for id in ids_with(results, "failed")} == {}
     assert len(ids_with(results, "passed")) >= 22
@@ -81,25 +97,25 @@ def test_couplers_own_client_has_no_fault(tmp_path):
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_by_the_assertion_that_is_there_for_it(name, tmp_path):
     seconds = 1.5 if name in MUTE else 4.0
-    results = examine(tmp_path, str(HERE / "faulty.py"), name, only=FAULTS[name], seconds=seconds)
+    judged = judge(FAULTS[name], tmp_path, str(HERE / "faulty.py"), name, seconds=seconds)
 
-    assert results[FAULTS[name]].outcome == "failed"
-    assert "(scenario " in results[FAULTS[name]].message
+    assert judged.outcome == "failed"
+    assert "(scenario " in judged.message
 
 
 @pytest.mark.parametrize("name", UNUSUAL)
 def test_what_is_unusual_and_right_is_no_fault(name, tmp_path):
-    results = examine(tmp_path, str(HERE / "unusual.py"), name, only=UNUSUAL[name])
+    judged = judge(UNUSUAL[name], tmp_path, str(HERE / "unusual.py"), name)
 
-    assert results[UNUSUAL[name]].message == ""
-    assert results[UNUSUAL[name]].outcome == "passed"
+    assert judged.message == ""
+    assert judged.outcome == "passed"
 
 
 def test_a_null_for_an_empty_result_is_worth_a_note(tmp_path):
-    results = examine(tmp_path, str(HERE / "unusual.py"), "NullForNothing", only="X04")
+    judged = judge("X04", tmp_path, str(HERE / "unusual.py"), "NullForNothing")
 
-    assert results["X04"].outcome == "passed"
-    assert results["X04"].notes == ("a result is null where the schema has an object",)
+    assert judged.outcome == "passed"
+    assert judged.notes == ("a result is null where the schema has an object",)
 
 
 def test_every_assertion_that_the_wire_shows_has_a_faulty_client():

@@ -88,6 +88,8 @@ def gemini(home: Path, model_address: str) -> Other:
             "GOOGLE_GEMINI_BASE_URL": model_address,
             "GEMINI_API_KEY": "none",
             "GEMINI_MODEL": "gemini-2.5-flash",
+            # It would start itself a second time, with more memory than anything here needs.
+            "GEMINI_CLI_NO_RELAUNCH": "true",
         },
     )
 
