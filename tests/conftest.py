@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,15 @@ def coupler_home(coupler_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COUPLER_HOME", str(home))
     monkeypatch.delenv("COUPLER_LOG", raising=False)
     return home
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned() -> Iterator[None]:
+    """Agents in this process share what they know to be secret; a test's tokens are none in the next one."""
+    yield
+    known_secrets = sys.modules.get("coupler.agent.known_secrets")
+    if known_secrets is not None:
+        known_secrets._learned.clear()
 
 
 @pytest.fixture

@@ -124,6 +124,21 @@ class TestSharing:
 
         asyncio.run(story())
 
+    def test_closing_before_a_server_has_begun_to_start_ends_the_wait(self):
+        async def story() -> None:
+            servers = session(plain("mute"))
+            starting = asyncio.ensure_future(servers.tools_of("plain"))
+            while not servers._connections or servers._connections["plain"]._owner is None:
+                await asyncio.sleep(0)
+            servers._connections["plain"]._owner.cancel()
+
+            with pytest.raises(McpError) as caught:
+                await asyncio.wait_for(starting, 10)
+            assert caught.value.kind == "lost"
+            await servers.close()
+
+        asyncio.run(story())
+
     def test_closing_that_is_cancelled_leaves_no_process_either(self, tmp_path):
         async def story() -> None:
             before = {*psutil.Process().children()}  # other tests of this worker may have a guard running

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -14,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from coupler.store.run_table import RunRecord
 from coupler.store.store import Store
-from coupler.workflow.happenings import StepFinished
+from coupler.workflow.happenings import Happening, RunFinished, StepFinished
 from coupler.workflow.record import happening_in
+from coupler.workflow.runs import inputs_of
+from coupler.workflow.secrecy import Secrecy
 
-RUNS = 30
+RUNS = 300
 
 WORKFLOW = """
 name: killed
@@ -110,22 +112,21 @@ def test_no_kept_step_runs_again_and_none_is_lost(forge: Forge, tmp_path: Path) 
         code = forge.run("run", "./killed.yaml", "--json", f"log={log}", kill_after=chance.uniform(0, whole))
         kept: set[str] = set()
         seen = 0
-        while code == -signal.SIGKILL:
+        record = _run_with(log)
+        while code == -signal.SIGKILL and record is not None and record.status != "success":
             kills += 1
-            run = _last_run()
-            if run is None or run[1] != str(log):
-                break  # killed before it was begun: nobody was told of it
-            done = log.read_text().splitlines()
-            again = {_path(line) for line in done[seen:]} & kept
-            assert not again, f"run again after it was kept: {again}"
-            kept, seen = _kept(run[0]), len(done)
+            done = _paths(log)
+            assert not {*done[seen:]} & kept, "something ran again after it was kept"
+            kept, seen = _kept(record.id), len(done)
             later = chance.uniform(0, whole) if chance.random() < 0.5 else None
-            code = forge.run("resume", run[0], "--json", kill_after=later)
-        else:
-            assert code == 0, forge.output.read_text()
-            assert not {_path(line) for line in log.read_text().splitlines()[seen:]} & kept
-            assert {_path(line) for line in log.read_text().splitlines()} == WORK
-            assert _outputs(forge.output) == OUTPUTS
+            code = forge.run("resume", record.id, "--json", kill_after=later)
+            record = _run_with(log)
+        if record is None:
+            continue  # killed before it was begun: nobody was told of it
+        assert record.status == "success", forge.output.read_text()
+        assert not {*_paths(log)[seen:]} & kept, "something ran again after it was kept"
+        assert {*_paths(log)} == WORK
+        assert _outputs(record.id) == OUTPUTS
     assert kills > RUNS / 2
 
 
@@ -140,41 +141,39 @@ def _duration_of_a_run(forge: Forge, directory: Path) -> float:
     return min(durations)
 
 
-def _last_run() -> tuple[str, str] | None:
-    """The id of the newest run, and the log that it was given."""
-    from coupler.workflow.runs import inputs_of
-    from coupler.workflow.secrecy import Secrecy
-
+def _run_with(log: Path) -> RunRecord | None:
+    """The newest run, if it is the one that was given this log."""
     store = Store.open()
     try:
         ids = store.runs.blocking.ids()
         record = store.runs.blocking.find(ids[0]) if ids else None
-        return None if record is None else (record.id, inputs_of(record, Secrecy())["log"])
     finally:
         store.close()
+    return record if record is not None and inputs_of(record, Secrecy())["log"] == str(log) else None
 
 
 def _kept(id: str) -> set[str]:
     """The paths of the steps that the journal says are over."""
-    store = Store.open()
-    try:
-        entries = store.runs.blocking.entries(id, kinds=("step_finished",))
-    finally:
-        store.close()
-    happenings = [happening_in(entry.body) for entry in entries]
     return {
         str(each.place)
-        for each in happenings
+        for each in _happenings(id, "step_finished")
         if isinstance(each, StepFinished) and each.result.status != "cancelled"
     }
 
 
-def _path(line: str) -> str:
-    return re.sub(r"^\d+ ", "", line)
+def _outputs(id: str) -> object:
+    [finished] = _happenings(id, "run_finished")
+    assert isinstance(finished, RunFinished)
+    return finished.outputs
 
 
-def _outputs(file: Path) -> object:
-    [finished] = [
-        each for each in map(json.loads, file.read_text().splitlines()) if each["event"] == "run_finished"
-    ]
-    return finished["outputs"]
+def _happenings(id: str, kind: str) -> list[Happening]:
+    store = Store.open()
+    try:
+        return [happening_in(entry.body) for entry in store.runs.blocking.entries(id, kinds=(kind,))]
+    finally:
+        store.close()
+
+
+def _paths(log: Path) -> list[str]:
+    return [line.partition(" ")[2] for line in log.read_text().splitlines()]

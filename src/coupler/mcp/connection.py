@@ -7,6 +7,7 @@ one and the same task; that task lives here, and everybody else only asks.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
@@ -164,9 +165,16 @@ class Connection:
                 self._ended = asyncio.Event()
                 self._way = self._new_way()
                 self._owner = asyncio.create_task(self._hold(self._way, self._client, self._ended))
+                self._owner.add_done_callback(functools.partial(self._tell_left, self._client))
         assert self._client is not None
         # Who gives up waiting does not take the connection from the others.
         return await asyncio.shield(self._client)
+
+    def _tell_left(self, opened: asyncio.Future[Client], owner: asyncio.Task[None]) -> None:
+        """Whoever waits learns of it; here, because a task can be cancelled before it runs at all."""
+        if not opened.done():
+            opened.set_exception(self._error("lost", "was left before it said hello"))
+            opened.exception()
 
     def _new_way(self) -> _Way:
         match self._server:
@@ -190,9 +198,6 @@ class Connection:
             finally:
                 await client.__aexit__(None, None, None)
         except asyncio.CancelledError:
-            if not opened.done():
-                opened.set_exception(self._error("lost", "was left before it said hello"))
-                opened.exception()
             raise
         except BaseException as error:
             if opened.done():
