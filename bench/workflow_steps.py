@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from coupler.process.watch import Watch
-from coupler.workflow.attempt import Attempt
-from coupler.workflow.command import perform_command
-from coupler.workflow.definition import Position, Run, Workflow
-from coupler.workflow.flow_expressions import FlowExpressions
-from coupler.workflow.happenings import Place
+from coupler.workflow.commands.command import perform_command
+from coupler.workflow.engine.attempt import Attempt
+from coupler.workflow.expressions.flow_expressions import FlowExpressions
+from coupler.workflow.journal.happenings import Place
+from coupler.workflow.language.definition import Position, Run, Workflow
 
 PROMISED = 3.0
 """Milliseconds that performing a command may add to its shell; a whole step may add 10."""

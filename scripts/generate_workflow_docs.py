@@ -12,12 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from coupler.workflow.keys import DEFAULTS, HOOKS, PROFILE, WORKFLOW
-from coupler.workflow.keys_agents import BUDGET, SERVER, TOOLS
-from coupler.workflow.keys_flow import AGENT_GATE, COMMON_KEYS, RETRY
-from coupler.workflow.keys_inputs import INPUT
-from coupler.workflow.keys_steps import ENDING, KINDS
-from coupler.workflow.table import Key
+from coupler.workflow.language.keys import DEFAULTS, HOOKS, PROFILE, WORKFLOW
+from coupler.workflow.language.keys_agents import BUDGET, SERVER, TOOLS
+from coupler.workflow.language.keys_flow import AGENT_GATE, COMMON_KEYS, RETRY
+from coupler.workflow.language.keys_inputs import INPUT
+from coupler.workflow.language.keys_steps import ENDING, KINDS
+from coupler.workflow.language.table import Key
 
 PAGE = Path(__file__).parent.parent / "docs" / "workflow-language.md"
 PARTS = (WORKFLOW, INPUT, RETRY, AGENT_GATE, BUDGET, SERVER, TOOLS, ENDING, HOOKS, PROFILE, DEFAULTS)

@@ -29,15 +29,15 @@ def _dispatch(arguments: list[str]) -> None:
 
         record(arguments[1:])
     elif arguments[:1] == ["exec"]:
-        from coupler.cli.exec import main as ask
+        from coupler.cli.exec.command import main as ask
 
         ask(arguments[1:])
     elif arguments[:1] == ["run"]:
-        from coupler.cli.run import main as run
+        from coupler.cli.run.command import main as run
 
         run(arguments[1:])
     elif arguments[:1] == ["resume"]:
-        from coupler.cli.resume import main as resume
+        from coupler.cli.run.resume import main as resume
 
         resume(arguments[1:])
     else:

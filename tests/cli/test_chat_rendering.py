@@ -24,7 +24,7 @@ from coupler.cli.chat.plain_text import plain, plain_whole
 from coupler.cli.chat.rendering import Harmless, expanded, rendered, together
 from coupler.cli.chat.tail import TailView
 from coupler.cli.chat.transcript import Tail
-from coupler.cli.sessions_wording import clean
+from coupler.cli.sessions.wording import clean
 from coupler.events import ToolCall
 from coupler.schema.v1 import (
     Content,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from coupler.cli.chat.open_text import SMALL, OpenText
-from coupler.cli.sessions_wording import clean
+from coupler.cli.sessions.wording import clean
 
 DOCUMENT = (
     "# Title\n\nA paragraph\nof two lines.\n\n- one\n\n  more of one\n- two\n\n```\ncode\n\nmore\n```\nEnd"

@@ -76,7 +76,7 @@ main()
     ("arguments", "module"),
     [
         (["exec", "agent", "hello"], "click"),
-        (["exec", "agent", "hello"], "coupler.cli.exec_run"),
+        (["exec", "agent", "hello"], "coupler.cli.exec.run"),
         (["serve", "agent.py"], "coupler.cli.serve"),
         (["record", "--", "agent"], "coupler.cli.record"),
         (["agents"], "coupler.cli.command"),

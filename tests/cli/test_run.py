@@ -19,10 +19,10 @@ from click.testing import CliRunner, Result
 
 from client.stage import gone_within
 from coupler.cli.exit_codes import RUN_EXIT_CODES
-from coupler.cli.resume import resume
-from coupler.cli.run import run
+from coupler.cli.run.command import run
+from coupler.cli.run.resume import resume
 from coupler.store.store import Store
-from coupler.workflow import engine
+from coupler.workflow.engine import engine
 from raw_client import COUPLER, PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`run` steps need a POSIX shell")

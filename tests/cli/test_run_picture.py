@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from cli.screen import screen_of
-from coupler.cli.run_picture import Frame, picture
-from coupler.cli.run_tree import StepTree
-from coupler.workflow.happenings import (
+from coupler.cli.run.picture import Frame, picture
+from coupler.cli.run.tree import StepTree
+from coupler.workflow.journal.happenings import (
     Happening,
     Logged,
     Noted,
@@ -21,7 +21,7 @@ from coupler.workflow.happenings import (
     ToolEnded,
     ToolStarted,
 )
-from coupler.workflow.result import Failure
+from coupler.workflow.journal.result import Failure
 from workflow.kept_runs import finished, started, wrote
 
 EVIL = "one\x1b[2J\x1b]0;owned\x07\u202e [red]two[/red]\rthree :smile:\tfour\n"

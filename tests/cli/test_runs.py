@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from coupler.cli.runs import runs as command
-from coupler.cli.runs_table import write_table
-from coupler.cli.runs_wording import spoken_duration
+from coupler.cli.runs.command import runs as command
+from coupler.cli.runs.table import write_table
+from coupler.cli.runs.wording import spoken_duration
 from coupler.cli.unshown import masker_for
 from coupler.store.store import Store
-from coupler.workflow.happenings import (
+from coupler.workflow.journal.happenings import (
     AnswerAsked,
     ApprovalAsked,
     ApprovalGiven,
@@ -35,9 +35,9 @@ from coupler.workflow.happenings import (
     ToolStarted,
     Used,
 )
-from coupler.workflow.result import Failure, Usage
-from coupler.workflow.runs import Run
-from coupler.workflow.secrecy import Secrecy
+from coupler.workflow.journal.result import Failure, Usage
+from coupler.workflow.journal.runs import Run
+from coupler.workflow.journal.secrecy import Secrecy
 from raw_client import COUPLER, PATIENCE
 from workflow.kept_runs import finished, in_store, new_run, said, started, wrote
 
@@ -351,7 +351,7 @@ OWNER = textwrap.dedent(
     """
     import asyncio, os, signal, sys
     from coupler.store.store import Store
-    from coupler.workflow.happenings import RunFinished
+    from coupler.workflow.journal.happenings import RunFinished
     from workflow.kept_runs import finished, new_run, said, started
 
     async def main():

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from coupler.cli.command import command
-from coupler.cli.workflows_new import TEMPLATES
-from coupler.cli.workflows_table import Row, write_table
-from coupler.workflow.library import Library
+from coupler.cli.workflows.new import TEMPLATES
+from coupler.cli.workflows.table import Row, write_table
+from coupler.workflow.language.library import Library
 from raw_client import COUPLER, PATIENCE
 
 REVIEW = """\

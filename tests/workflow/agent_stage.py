@@ -10,18 +10,26 @@ from typing import Any, TypeVar
 
 from client.stage import Scripted, run
 from coupler.store.store import Store
-from coupler.workflow.agents import Agents
-from coupler.workflow.bundle import gather_bundle
-from coupler.workflow.definition import Workflow
-from coupler.workflow.engine import Engine
+from coupler.workflow.agents.agents import Agents
+from coupler.workflow.engine.engine import Engine
+from coupler.workflow.engine.performing import Performing
+from coupler.workflow.engine.running import Running
 from coupler.workflow.errors import Parked
-from coupler.workflow.flow_expressions import FlowExpressions
-from coupler.workflow.happenings import Decided, Happening, Noted, Place, RunFinished, Said, StepFinished
-from coupler.workflow.inputs import bind
-from coupler.workflow.performing import Performing
-from coupler.workflow.reading import read_text
-from coupler.workflow.result import Result
-from coupler.workflow.running import Running
+from coupler.workflow.expressions.flow_expressions import FlowExpressions
+from coupler.workflow.journal.happenings import (
+    Decided,
+    Happening,
+    Noted,
+    Place,
+    RunFinished,
+    Said,
+    StepFinished,
+)
+from coupler.workflow.journal.result import Result
+from coupler.workflow.language.bundle import gather_bundle
+from coupler.workflow.language.definition import Workflow
+from coupler.workflow.language.inputs import bind
+from coupler.workflow.language.reading import read_text
 from workflow.stage import Answering, Memo
 
 H = TypeVar("H", bound=Happening)

@@ -12,7 +12,13 @@ import os
 import signal
 import sys
 
-LOADED = ("coupler.cli.command", "coupler.workflow.starting", "coupler.workflow.command", "yaml", "jinja2")
+LOADED = (
+    "coupler.cli.command",
+    "coupler.workflow.engine.starting",
+    "coupler.workflow.commands.command",
+    "yaml",
+    "jinja2",
+)
 
 
 def main() -> None:

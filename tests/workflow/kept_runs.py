@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from coupler.store.store import Store
-from coupler.workflow.definition import Json, Workflow
-from coupler.workflow.happenings import Place, Said, StepFinished, StepStarted, Wrote
-from coupler.workflow.result import Result
-from coupler.workflow.runs import Run
-from coupler.workflow.secrecy import Secrecy
+from coupler.workflow.journal.happenings import Place, Said, StepFinished, StepStarted, Wrote
+from coupler.workflow.journal.result import Result
+from coupler.workflow.journal.runs import Run
+from coupler.workflow.journal.secrecy import Secrecy
+from coupler.workflow.language.definition import Json, Workflow
 
 T = TypeVar("T")
 

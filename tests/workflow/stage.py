@@ -13,19 +13,19 @@ from typing import Any
 
 import msgspec
 
-from coupler.workflow.attempt import Attempt
-from coupler.workflow.bundle import gather_bundle
-from coupler.workflow.definition import Agent, Input, Run, Step, Workflow
-from coupler.workflow.engine import Engine
+from coupler.workflow.engine.attempt import Attempt
+from coupler.workflow.engine.engine import Engine
+from coupler.workflow.engine.front import Answer, Approval
+from coupler.workflow.engine.performing import Performing
+from coupler.workflow.engine.running import Performer, Running
 from coupler.workflow.errors import Parked, StepError
-from coupler.workflow.flow_expressions import FlowExpressions
-from coupler.workflow.front import Answer, Approval
-from coupler.workflow.happenings import Decided, Happening, Place, RunFinished, StepFinished
-from coupler.workflow.inputs import bind
-from coupler.workflow.performing import Performing
-from coupler.workflow.reading import read_text
-from coupler.workflow.result import Result
-from coupler.workflow.running import Performer, Running
+from coupler.workflow.expressions.flow_expressions import FlowExpressions
+from coupler.workflow.journal.happenings import Decided, Happening, Place, RunFinished, StepFinished
+from coupler.workflow.journal.result import Result
+from coupler.workflow.language.bundle import gather_bundle
+from coupler.workflow.language.definition import Agent, Input, Run, Step, Workflow
+from coupler.workflow.language.inputs import bind
+from coupler.workflow.language.reading import read_text
 
 
 class Memo:

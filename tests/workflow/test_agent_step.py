@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from client.stage import is_running
-from coupler.workflow.definition import Input
+from coupler.workflow.engine.front import Answer, Approval
 from coupler.workflow.errors import Parked
-from coupler.workflow.front import Answer, Approval
-from coupler.workflow.happenings import (
+from coupler.workflow.journal.happenings import (
     ApprovalAsked,
     ApprovalGiven,
     Place,
@@ -25,6 +24,7 @@ from coupler.workflow.happenings import (
     ToolStarted,
     Used,
 )
+from coupler.workflow.language.definition import Input
 from workflow.agent_stage import ECHO, FORGETFUL, LOADING, AgentStage, Script, Talking, stage_of
 
 

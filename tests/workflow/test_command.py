@@ -16,14 +16,14 @@ import pytest
 
 from coupler.process import job
 from coupler.process.watch import Watch
-from coupler.workflow import command
-from coupler.workflow.attempt import Attempt
-from coupler.workflow.command import perform_command
-from coupler.workflow.definition import Position, Run, Workflow
+from coupler.workflow.commands import command
+from coupler.workflow.commands.command import perform_command
+from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.errors import StepError
-from coupler.workflow.flow_expressions import FlowExpressions
-from coupler.workflow.happenings import Happening, Place, Wrote
-from coupler.workflow.result import Result
+from coupler.workflow.expressions.flow_expressions import FlowExpressions
+from coupler.workflow.journal.happenings import Happening, Place, Wrote
+from coupler.workflow.journal.result import Result
+from coupler.workflow.language.definition import Position, Run, Workflow
 from process.test_child import gone_within, is_running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`run` steps need a POSIX shell")

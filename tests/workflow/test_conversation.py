@@ -8,9 +8,9 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
-from coupler.workflow.bundle import gather_bundle
-from coupler.workflow.happenings import Decided, RunFinished, Said
-from coupler.workflow.starting import Way, begun, resumed
+from coupler.workflow.engine.starting import Way, begun, resumed
+from coupler.workflow.journal.happenings import Decided, RunFinished, Said
+from coupler.workflow.language.bundle import gather_bundle
 from workflow.agent_stage import FORGETFUL, LOADING, Script, Talking, stage_of
 
 ANSWERING = """

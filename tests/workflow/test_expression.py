@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from coupler.workflow.errors import StepError, UnknownNameError
-from coupler.workflow.expression import Expressions, expression_problem, problem_in
+from coupler.workflow.expressions.expression import Expressions, expression_problem, problem_in
 
 NAMES: Mapping[str, object] = {
     "inputs": {"target": "main", "rounds": 2, "items": ["x", "y"], "empty": None, "flag": True, "ratio": 1.5},

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coupler.workflow.definition import Input, Json, Position, Workflow
 from coupler.workflow.errors import InputError
-from coupler.workflow.inputs import as_input, bind, pairs_in, usage
+from coupler.workflow.language.definition import Input, Json, Position, Workflow
+from coupler.workflow.language.inputs import as_input, bind, pairs_in, usage
 
 HERE = Position("review.yaml", 1, 1)
 

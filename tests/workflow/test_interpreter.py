@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from coupler.workflow.engine.stepping import Stepped
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.happenings import Decided, Noted, Place, RetryPlanned, RunFinished, StepStarted
-from coupler.workflow.stepping import Stepped
+from coupler.workflow.journal.happenings import Decided, Noted, Place, RetryPlanned, RunFinished, StepStarted
 from workflow.stage import Answering, Stage
 
 

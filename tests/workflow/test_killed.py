@@ -15,10 +15,10 @@ import pytest
 
 from coupler.store.run_table import RunRecord
 from coupler.store.store import Store
-from coupler.workflow.happenings import Happening, RunFinished, StepFinished
-from coupler.workflow.record import happening_in
-from coupler.workflow.runs import inputs_of
-from coupler.workflow.secrecy import Secrecy
+from coupler.workflow.journal.happenings import Happening, RunFinished, StepFinished
+from coupler.workflow.journal.record import happening_in
+from coupler.workflow.journal.runs import inputs_of
+from coupler.workflow.journal.secrecy import Secrecy
 
 RUNS = 300
 

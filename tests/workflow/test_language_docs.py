@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.keys_steps import KINDS
-from coupler.workflow.notes import WRONG, Notes
-from coupler.workflow.reading import read_text
-from coupler.workflow.schema import all_tables
-from coupler.workflow.source import Fields, parse
+from coupler.workflow.language.keys_steps import KINDS
+from coupler.workflow.language.notes import WRONG, Notes
+from coupler.workflow.language.reading import read_text
+from coupler.workflow.language.schema import all_tables
+from coupler.workflow.language.source import Fields, parse
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "workflow-language.md"

@@ -10,9 +10,9 @@ import pytest
 
 from coupler.store import StoreError
 from coupler.store.store import Store
-from coupler.workflow import log as log_module
-from coupler.workflow import recent
-from coupler.workflow.happenings import (
+from coupler.workflow.journal import log as log_module
+from coupler.workflow.journal import recent
+from coupler.workflow.journal.happenings import (
     Noted,
     Place,
     RunFinished,
@@ -23,9 +23,9 @@ from coupler.workflow.happenings import (
     ToolStarted,
     Wrote,
 )
-from coupler.workflow.record import as_line, logged_in, packed, unpacked
-from coupler.workflow.runs import Run
-from coupler.workflow.secrecy import Secrecy
+from coupler.workflow.journal.record import as_line, logged_in, packed, unpacked
+from coupler.workflow.journal.runs import Run
+from coupler.workflow.journal.secrecy import Secrecy
 from store.parts import locked
 from workflow.kept_runs import STEP, finished, in_store, new_run, said, started, wrote
 

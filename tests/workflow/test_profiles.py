@@ -6,10 +6,10 @@ import pytest
 
 from coupler.config.agent_tables import AgentTable
 from coupler.config.origin import Origin
-from coupler.workflow.definition import Agent, Tools
+from coupler.workflow.agents.profiles import role_of
 from coupler.workflow.errors import StepError
-from coupler.workflow.profiles import role_of
-from coupler.workflow.reading import read_text
+from coupler.workflow.language.definition import Agent, Tools
+from coupler.workflow.language.reading import read_text
 
 FILE = """
 mcp_servers: {a: {command: workflow}, w: {command: workflow}}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from coupler.workflow.commands.quoting import make_script
 from coupler.workflow.errors import StepError
-from coupler.workflow.expression import Expressions
-from coupler.workflow.quoting import make_script
+from coupler.workflow.expressions.expression import Expressions
 
 SHELLS = ("sh", "bash")
 

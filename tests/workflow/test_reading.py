@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coupler.workflow import definition as d
 from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
-from coupler.workflow.reading import files_of, load, read_text, read_with_places, read_workflow
-from coupler.workflow.schema import all_tables
+from coupler.workflow.language import definition as d
+from coupler.workflow.language.reading import files_of, load, read_text, read_with_places, read_workflow
+from coupler.workflow.language.schema import all_tables
 
 EVERYTHING = Path(__file__).with_name("everything.yaml")
 

@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from coupler.secrets import Secret
-from coupler.workflow.happenings import Decided, Place, RunFinished, RunStarted, StepFinished, ToolStarted
-from coupler.workflow.record import happening_in, packed
-from coupler.workflow.result import Failure, Result
-from coupler.workflow.secrecy import OPENING, Secrecy, UnknownSecretsError
+from coupler.workflow.journal.happenings import (
+    Decided,
+    Place,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    ToolStarted,
+)
+from coupler.workflow.journal.record import happening_in, packed
+from coupler.workflow.journal.result import Failure, Result
+from coupler.workflow.journal.secrecy import OPENING, Secrecy, UnknownSecretsError
 from workflow.kept_runs import finished
 
 TOKEN = 'hunter2 "quoted" / é'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.source import MOST_BYTES, Fields, Scalar, parse, plain
+from coupler.workflow.language.source import MOST_BYTES, Fields, Scalar, parse, plain
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"

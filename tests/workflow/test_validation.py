@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coupler.workflow.errors import Problem
-from coupler.workflow.library import Library
+from coupler.workflow.language.library import Library
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coupler.cli.doctor import doctor
+from coupler.cli.doctor.command import doctor
 from coupler.cli.exit_codes import FAILED
 from coupler.cli.refusal import refuse
 
@@ -100,7 +100,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from coupler.cli.sessions_wording import one_line
+    from coupler.cli.sessions.wording import one_line
 
     width = max(len(row["name"]) for row in rows)
     for row in rows:
@@ -121,6 +121,6 @@ def _print(rows: list[dict[str, Any]]) -> None:
 
 def _one_line_kept(line: str) -> str:
     """A line of the table, without anything that a terminal would obey; its columns stay."""
-    from coupler.cli.sessions_wording import clean
+    from coupler.cli.sessions.wording import clean
 
     return clean(line).replace("\n", " ").rstrip()

@@ -9,17 +9,17 @@ from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
 from coupler.cli.agents import agents
 from coupler.cli.chat.command import chat
-from coupler.cli.check import check
-from coupler.cli.exec import exec_command
+from coupler.cli.check.command import check
+from coupler.cli.exec.command import exec_command
 from coupler.cli.login import login
 from coupler.cli.permissions import permissions
 from coupler.cli.replay import replay
-from coupler.cli.resume import resume
-from coupler.cli.run import run
-from coupler.cli.runs import runs
-from coupler.cli.sessions import sessions
+from coupler.cli.run.command import run
+from coupler.cli.run.resume import resume
+from coupler.cli.runs.command import runs
+from coupler.cli.sessions.command import sessions
 from coupler.cli.trust import trust
-from coupler.cli.workflows import workflows
+from coupler.cli.workflows.command import workflows
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -173,7 +173,7 @@ def _name(method: AuthMethod) -> str:
 
 
 def _clean(text: str) -> str:
-    from coupler.cli.sessions_wording import clean
+    from coupler.cli.sessions.wording import clean
 
     return clean(text)
 

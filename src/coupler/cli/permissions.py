@@ -13,7 +13,7 @@ import click
 from coupler.cli.exit_codes import FAILED
 from coupler.cli.kept import kept_store
 from coupler.cli.refusal import complain, refuse
-from coupler.cli.sessions_wording import count, local_time, one_line, short_directory, timestamp
+from coupler.cli.sessions.wording import count, local_time, one_line, short_directory, timestamp
 from coupler.cli.unshown import masker_for
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
 def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
     import msgspec
 
-    from coupler.cli.sessions_json import as_json
+    from coupler.cli.sessions.json import as_json
 
     choices = [
         {

@@ -19,7 +19,7 @@ def refuse(sentence: str, program: str, code: int = WRONG_USAGE) -> NoReturn:
 
 def complain(sentence: str, program: str) -> None:
     """Say on stderr what is wrong; it may quote strangers, and there may be nobody to read it."""
-    from coupler.cli.sessions_wording import clean
+    from coupler.cli.sessions.wording import clean
 
     try:
         sys.stderr.write(f"{program}: {clean(sentence)}\n")

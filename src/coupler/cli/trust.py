@@ -18,7 +18,7 @@ import click
 from coupler.cli.exit_codes import FAILED
 from coupler.cli.kept import kept_store
 from coupler.cli.refusal import refuse
-from coupler.cli.sessions_wording import clean, local_time, one_line, timestamp
+from coupler.cli.sessions.wording import clean, local_time, one_line, timestamp
 from coupler.cli.trust_workflows import (
     ProjectWorkflows,
     forget_file,

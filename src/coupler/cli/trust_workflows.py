@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coupler.cli.sessions_wording import count, one_line
+from coupler.cli.sessions.wording import count, one_line
 
 if TYPE_CHECKING:
     from coupler.store.trust import Trust
-    from coupler.workflow.library import Library
-    from coupler.workflow.trusting import FileToTrust
+    from coupler.workflow.language.library import Library
+    from coupler.workflow.language.trusting import FileToTrust
 
 
 class ProjectWorkflows:
@@ -38,7 +38,7 @@ class ProjectWorkflows:
 
         if self.place is None:
             return []
-        from coupler.workflow.trusting import untrusted_of_project
+        from coupler.workflow.language.trusting import untrusted_of_project
 
         try:
             return untrusted_of_project(self._library, trusted)
@@ -49,7 +49,7 @@ class ProjectWorkflows:
 
     @cached_property
     def _library(self) -> Library:
-        from coupler.workflow.library import Library
+        from coupler.workflow.language.library import Library
 
         return Library(self._directory)
 
@@ -65,7 +65,7 @@ class ProjectWorkflows:
             self._tell_broken()
 
     def _tell_broken(self) -> None:
-        from coupler.workflow.library import Broken
+        from coupler.workflow.language.library import Broken
 
         for found in self._library.all():
             if isinstance(found, Broken) and found.origin == "project":
@@ -75,8 +75,8 @@ class ProjectWorkflows:
 
 def untrusted_of_file(file: str, trusted: Trust | None) -> list[FileToTrust]:
     """The files that a workflow at a path is made of, which are not trusted; raises `WorkflowError`."""
-    from coupler.workflow.library import Library
-    from coupler.workflow.trusting import untrusted_files
+    from coupler.workflow.language.library import Library
+    from coupler.workflow.language.trusting import untrusted_files
 
     library = Library(str(Path(file).parent))
     bundle = library.bundle_of(str(Path(file).absolute()))
@@ -94,7 +94,7 @@ def show_files(files: Sequence[FileToTrust], root: str) -> None:
 
 def remember(files: Sequence[FileToTrust], trusted: Trust) -> None:
     """Trust them as they were shown."""
-    from coupler.workflow.trusting import trust_files
+    from coupler.workflow.language.trusting import trust_files
 
     if files:
         trust_files(trusted, files)

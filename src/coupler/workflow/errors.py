@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from coupler.workflow.definition import ErrorKind, Position
+from coupler.workflow.language.definition import ErrorKind, Position
 
 if TYPE_CHECKING:
-    from coupler.workflow.result import Result
+    from coupler.workflow.journal.result import Result
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from coupler.cli.chat.own_commands import Message, Mistake, Order, understood
 from coupler.cli.chat.parts import Part, Planned, Remark
 from coupler.cli.chat.sittings import Sittings
 from coupler.cli.exit_codes import INTERRUPTED, code_of_error
-from coupler.cli.sessions_wording import clean, one_line
+from coupler.cli.sessions.wording import clean, one_line
 from coupler.client.errors import AgentError
 from coupler.client.observation import AgentEnded, Observation
 from coupler.client.remote import RemoteAgent

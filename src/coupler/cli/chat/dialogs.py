@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from coupler.cli.chat.form_answers import NO, YES, Value, answer, hint, question
 from coupler.cli.chat.front import Asking, Interrupted, Left
 from coupler.cli.chat.parts import Remark, Wanted
-from coupler.cli.sessions_wording import one_line
+from coupler.cli.sessions.wording import one_line
 from coupler.client.elicitation import FormRequest, UrlRequest
 from coupler.client.policy import PermissionRequest, Verdict
 from coupler.forms.field import Field

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from msgspec import UNSET
 
 from coupler.cli.chat.parts import Choice, Listing
-from coupler.cli.sessions_wording import clean, one_line
+from coupler.cli.sessions.wording import clean, one_line
 from coupler.forms.field import ChoiceField, ChoicesField, Field, NumberField, Option, SwitchField
 
 YES = frozenset({"y", "yes", "true", "on", "1"})

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
-from coupler.cli.sessions_wording import size
+from coupler.cli.sessions.wording import size
 from coupler.schema.v1 import (
     ContentBlock,
     EmbeddedResource,

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from coupler.cli.sessions_wording import clean
+from coupler.cli.sessions.wording import clean
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -13,7 +13,7 @@ from coupler.cli.chat.front import Left
 from coupler.cli.chat.parts import Answer, Numbered, Part, Remark
 from coupler.cli.chat.plain_text import plain, plain_error, plain_whole
 from coupler.cli.chat.transcript import Transcript
-from coupler.cli.exec_output import silence_stdout
+from coupler.cli.exec.output import silence_stdout
 from coupler.cli.refusal import complain
 
 

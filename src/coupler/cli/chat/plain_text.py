@@ -15,8 +15,8 @@ from coupler.cli.chat.parts import (
     Shown,
     Wanted,
 )
-from coupler.cli.sessions_passages import input_of, of_output, title_of
-from coupler.cli.sessions_wording import one_line
+from coupler.cli.sessions.passages import input_of, of_output, title_of
+from coupler.cli.sessions.wording import one_line
 
 PLAN_MARKS = {"completed": "x", "in_progress": ">"}
 

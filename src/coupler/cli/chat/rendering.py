@@ -31,8 +31,8 @@ from coupler.cli.chat.parts import (
     Shown,
     Wanted,
 )
-from coupler.cli.sessions_passages import Passage, input_of, of_output, title_of
-from coupler.cli.sessions_wording import clean, count, one_line
+from coupler.cli.sessions.passages import Passage, input_of, of_output, title_of
+from coupler.cli.sessions.wording import clean, count, one_line
 from coupler.events import ToolCall
 from coupler.schema.v1 import PermissionOption, PlanEntry
 

@@ -8,7 +8,7 @@ import logging
 
 from coupler.cli.chat.front import Front
 from coupler.cli.chat.parts import Remark
-from coupler.cli.sessions_wording import one_line
+from coupler.cli.sessions.wording import one_line
 
 
 class ShownLogs(logging.Handler):

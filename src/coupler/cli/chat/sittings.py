@@ -10,7 +10,7 @@ from coupler.cli.chat import listings
 from coupler.cli.chat.completion import Scene, Suggestion, suggestions
 from coupler.cli.chat.front import Front
 from coupler.cli.chat.parts import Listing, Remark
-from coupler.cli.sessions_wording import one_line
+from coupler.cli.sessions.wording import one_line
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
 from coupler.client.opening import SessionOptions

@@ -11,7 +11,7 @@ from rich.text import Text
 from coupler.cli.chat.parts import Called
 from coupler.cli.chat.rendering import Bottom, Harmless, call_line, markdown, plan
 from coupler.cli.chat.transcript import Tail
-from coupler.cli.sessions_wording import clean
+from coupler.cli.sessions.wording import clean
 from coupler.schema.v1 import PlanEntry
 
 THOUGHT_LINES = 3

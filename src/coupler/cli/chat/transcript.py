@@ -10,8 +10,8 @@ from msgspec import UNSET, Struct
 
 from coupler.cli.chat.open_text import OpenText
 from coupler.cli.chat.parts import Answer, Asked, Called, Musing, Numbered, Part, Planned, Remark, Shown
-from coupler.cli.sessions_passages import of_block, spoken_compaction, title_of
-from coupler.cli.sessions_wording import clean, one_line
+from coupler.cli.sessions.passages import of_block, spoken_compaction, title_of
+from coupler.cli.sessions.wording import clean, one_line
 from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
 from coupler.events import (

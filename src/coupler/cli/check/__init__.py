@@ -1,0 +1,1 @@
+"""`coupler check`: whether a peer keeps to the protocol."""

@@ -1,0 +1,1 @@
+"""`coupler exec`: one prompt to any agent, and its answer."""

@@ -1,0 +1,1 @@
+"""`coupler run` and `coupler resume`: a workflow with its progress, its questions and its outputs."""

@@ -1,0 +1,1 @@
+"""`coupler sessions`: what was kept of conversations, listed, shown, exported and deleted."""

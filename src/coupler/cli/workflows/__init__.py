@@ -1,0 +1,1 @@
+"""`coupler workflows`: the files, listed, shown, checked, drawn and begun."""

@@ -1,0 +1,226 @@
+"""A step's agent, ready to be asked: who it is, how it is set up, what it is told, and what it may do.
+
+All of it is settled before anything is started, so that a mistake costs no process.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from coupler.catalogue.lookup import configuration
+from coupler.client.errors import AgentError
+from coupler.client.opening import OpeningOptions
+from coupler.config import keys
+from coupler.config.errors import ConfigError
+from coupler.mcp.servers import merged
+from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
+from coupler.thread import in_thread
+from coupler.workflow.agents.agents import Earlier, Order
+from coupler.workflow.agents.briefing import Briefing, briefing_of
+from coupler.workflow.agents.failures import step_error
+from coupler.workflow.agents.profiles import Role, joined, role_of
+from coupler.workflow.agents.spending import StepBudget
+from coupler.workflow.agents.start import Native, Start, Wanted, start_of
+from coupler.workflow.agents.tool_rules import ToolRules
+from coupler.workflow.engine.scope import Steps
+from coupler.workflow.errors import StepError
+from coupler.workflow.language.definition import Agent, Converse, Json, Prompted, Server, Workflow, all_steps
+
+if TYPE_CHECKING:
+    from coupler.config import Config
+    from coupler.workflow.engine.attempt import Attempt
+
+
+class Cast(NamedTuple):
+    """An agent in a step."""
+
+    order: Order
+    briefing: Briefing
+    set_up: Prompted
+    rules: ToolRules
+    budget: StepBudget
+
+
+async def cast(step: Agent | Converse, attempt: Attempt, *, is_stored: bool = False) -> Cast:
+    """Settle all of a step's agent; raises `StepError`. `is_stored`: another process may need its session."""
+    config = await _configuration(attempt.cwd)
+    step = _with_what_goes_on(step, attempt.workflow)
+    tables = config[keys.AGENTS]
+    role = role_of(step, attempt.text(step.agent).strip(), attempt.workflow, tables)
+    briefing = briefing_of(role.set_up, attempt)
+    earlier = earlier_session(step, attempt)
+    is_kept = earlier is not None or attempt.agents.is_continued(step, attempt.workflow)
+    start = await _start(role, briefing, attempt, is_stored=is_stored or is_kept)
+    _refuse_what_cannot_hold(role.set_up, step, start, earlier)
+    order = Order(
+        start=start,
+        options=_options(role.set_up, start, briefing, attempt),
+        servers=_servers(role.set_up, attempt, config),
+        is_intercepted=bool(role.set_up.intercept),
+        earlier=earlier,
+        is_kept=is_kept,
+    )
+    rules = ToolRules.of(role.set_up.tools, step.gate, config)
+    return Cast(order, briefing, role.set_up, rules, _budget(role.set_up, attempt))
+
+
+def earlier_session(step: Agent | Converse, attempt: Attempt) -> Earlier | None:
+    """The session that a step goes on with, of the nearest step of that name."""
+    name = step.set_up.continues
+    if name is None:
+        return None
+    steps = attempt.names["steps"]
+    assert isinstance(steps, Steps)
+    result = steps.result_of(name)
+    if result is None:
+        raise StepError("not_found", f"`continue: {name}`: that step has not run yet")
+    if result.session_id is None or result.agent is None:
+        raise StepError("not_found", f"`continue: {name}`: that step has no session, it is {result.status}")
+    return Earlier(result.session_id, result.agent)
+
+
+async def _configuration(cwd: str) -> Config:
+    try:
+        return await in_thread(lambda: configuration(cwd))
+    except ConfigError as error:
+        raise StepError("not_found", str(error)) from None
+
+
+def _with_what_goes_on(step: Agent | Converse, workflow: Workflow) -> Agent | Converse:
+    """A step that goes on with a session has what that was set up with, but for what it says itself."""
+    names: list[str] = []
+    set_up, name = step.set_up, step.set_up.continues
+    while name is not None and name not in names and (before := _step_before(name, step, workflow)):
+        names.append(name)
+        set_up, name = _over(set_up, before.set_up), before.set_up.continues
+    return msgspec.structs.replace(step, set_up=set_up)
+
+
+def _step_before(name: str, step: Agent | Converse, workflow: Workflow) -> Agent | Converse | None:
+    hooks = workflow.hooks
+    lists = (workflow.steps, hooks.start, hooks.end, hooks.error, hooks.cancel)
+    found = [
+        each
+        for steps in lists
+        for each in all_steps(steps)
+        if isinstance(each, Agent | Converse) and each.id == name and each is not step
+    ]
+    nearer = [each for each in found if each.position.line <= step.position.line]
+    return (nearer or found)[-1] if found else None
+
+
+def _over(set_up: Prompted, before: Prompted) -> Prompted:
+    inherited = msgspec.structs.replace(
+        before, prompt=None, prompt_file=None, output=None, context=(), budget=None
+    )
+    together = joined([set_up, inherited])
+    return msgspec.structs.replace(together, prompt=set_up.prompt, prompt_file=set_up.prompt_file)
+
+
+async def _start(role: Role, briefing: Briefing, attempt: Attempt, *, is_stored: bool) -> Start:
+    set_up = role.set_up
+    options = attempt.value(dict(set_up.options))
+    wanted = Wanted(
+        agent=role.agent,
+        cwd=attempt.cwd,
+        env={**{name: attempt.text(value) for name, value in role.env.items()}, **attempt.env},
+        files=set_up.files,
+        native=Native(
+            None if set_up.model is None else attempt.text(set_up.model),
+            briefing.system,
+            tuple(sorted((name, _simple(name, value)) for name, value in options.items())),
+        ),
+        directory=str(Path(attempt.workflow.file).parent),
+        store=attempt.agents.store if is_stored else None,
+    )
+    try:
+        return await in_thread(lambda: start_of(wanted))
+    except AgentError as error:
+        raise step_error(error, role.agent) from None
+
+
+def _simple(name: str, value: Json) -> str | int | float | bool:
+    if not isinstance(value, str | int | float | bool):
+        raise StepError("template", f"the option `{name}` has to be a text, a number, true or false")
+    return value
+
+
+def _refuse_what_cannot_hold(
+    set_up: Prompted, step: Agent | Converse, start: Start, earlier: Earlier | None
+) -> None:
+    has_rules = set_up.tools is not None or (step.gate is not None and step.gate.tools)
+    if has_rules and not start.asks:
+        raise StepError(
+            "provider",
+            f"{start.agent} asks nobody before it uses a tool, so rules for its tools cannot hold: say what "
+            f"it may do by its `mode`, or use its ACP form, {start.name}:acp",
+        )
+    before = None if earlier is None else Start(earlier.agent, "").name
+    if before is not None and before != start.name:
+        raise StepError(
+            "not_found",
+            f"`continue: {step.set_up.continues}` goes on with a session of {before}, and this step's agent "
+            f"is {start.name}: name the same one",
+        )
+
+
+def _options(set_up: Prompted, start: Start, briefing: Briefing, attempt: Attempt) -> OpeningOptions:
+    options = OpeningOptions(cwd=attempt.cwd)
+    if briefing.schema is not None:
+        options["output"] = briefing.schema
+    if set_up.mode is not None:
+        options["mode"] = attempt.text(set_up.mode)
+    if start.native is not None:
+        return options  # it was made with the others
+    if set_up.model is not None:
+        options["model"] = attempt.text(set_up.model)
+    if set_up.options:
+        given = attempt.value(dict(set_up.options)).items()
+        options["options"] = {
+            name: value if isinstance(value, bool) else str(_simple(name, value)) for name, value in given
+        }
+    return options
+
+
+def _budget(set_up: Prompted, attempt: Attempt) -> StepBudget:
+    spending = attempt.agents.spending
+    budget = StepBudget(set_up.budget, spending.budget)
+    if (before := spending.of(attempt.place)) is not None:
+        budget.spent_tokens, budget.spent_cost = before.total_tokens, before.cost or 0.0
+    return budget
+
+
+def _servers(set_up: Prompted, attempt: Attempt, config: Config) -> tuple[McpServer, ...]:
+    """Those of the step, its agent and its workflow, over those of `coupler.toml`."""
+    configured = config[keys.MCP]
+    named = [_server(server, attempt) for server in set_up.mcp_servers]
+    return tuple(merged(configured, named).values())
+
+
+def _server(server: Server, attempt: Attempt) -> McpServer:
+    if server.url is None:
+        program, *arguments = (attempt.text(word) for word in server.command)
+        env = [EnvVariable(name, attempt.text(value)) for name, value in server.env.items()]
+        return McpServerStdio(server.name, _program(program, attempt), arguments, env)
+    headers = [HttpHeader(name, attempt.text(value)) for name, value in server.headers.items()]
+    url = attempt.text(server.url)
+    if not url.startswith(("https://", "http://")):
+        raise StepError(
+            "template", f"the `url` of the MCP server {server.name} must begin with https:// or http://"
+        )
+    return (
+        McpServerSse(server.name, url, headers)
+        if server.type == "sse"
+        else McpServerHttp(server.name, url, headers)
+    )
+
+
+def _program(program: str, attempt: Attempt) -> str:
+    """A name stays one; a path starts where the workflow is."""
+    path = Path(program).expanduser()
+    if len(path.parts) < 2 or path.is_absolute():
+        return str(path)
+    return str(Path(attempt.workflow.file).parent / path)

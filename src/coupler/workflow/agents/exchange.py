@@ -1,0 +1,202 @@
+"""One prompt of a step to its agent, and what comes of it: told as it happens, judged by rules, paid for."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from coupler.client.errors import AgentError
+from coupler.client.observation import Observation, TurnFinished
+from coupler.client.policy import PermissionRequest, Policy, Verdict
+from coupler.client.reply import Reply
+from coupler.client.usage import TurnUsage
+from coupler.thread import in_thread
+from coupler.workflow.agents.briefing import instructed
+from coupler.workflow.agents.failures import step_error
+from coupler.workflow.agents.form_questions import answers_to
+from coupler.workflow.agents.spending import usage_of
+from coupler.workflow.agents.start import words_for_login
+from coupler.workflow.agents.telling import Telling
+from coupler.workflow.agents.tool_rules import ToolRules
+from coupler.workflow.agents.transcripts import ASKED, asked
+from coupler.workflow.engine.flow import Stopped
+from coupler.workflow.engine.gates import ask_approval
+from coupler.workflow.errors import Parked, StepError
+from coupler.workflow.journal.happenings import ApprovalGiven, Decided, Noted, Used
+from coupler.workflow.journal.result import Result, Usage
+from coupler.workflow.language.definition import Gate
+
+if TYPE_CHECKING:
+    from coupler.client.elicitation import FormAnswer, FormRequest
+    from coupler.workflow.agents.agents import Held
+    from coupler.workflow.agents.spending import StepBudget
+    from coupler.workflow.engine.attempt import Attempt
+
+
+class Exchange:
+    """Belongs to the task of its step. What its agent asks meanwhile is decided here."""
+
+    def __init__(
+        self, held: Held, attempt: Attempt, rules: ToolRules, gate: Gate | None, budget: StepBudget
+    ) -> None:
+        self._held = held
+        self._session = held.session
+        self._attempt = attempt
+        self._rules = rules
+        self._gate = gate or Gate()
+        self._budget = budget
+        self.telling = Telling(attempt.emit, self._name_call)
+        self._usage: TurnUsage | None = None
+        self._given_up: Parked | Stopped | None = None
+
+    async def ask(
+        self, prompt: str, *, system: str | None = None, schema: Any = None, repairs: int | None = None
+    ) -> Reply:
+        """The agent's whole answer; raises `StepError`, which has what had come, if there is none."""
+        text = self._opening(prompt, system)
+        stop_listening = self._session.on_event(self._notice)
+        self._session.policy = Policy(self._permit, self._rules.remedy)
+        self._held.exchange = self
+        try:
+            return await self._answered(text, schema, repairs)
+        except asyncio.CancelledError:
+            # Only who has cancelled knows why; if the time is up, this is what there is.
+            self._attempt.interrupted.append(self.result(None))
+            raise
+        finally:
+            self._held.exchange = None
+            stop_listening()
+            self.telling.settle()
+
+    def keep(self, prompt: str | None) -> None:
+        """Keep what whoever goes on with the session may need; a conversation keeps what was said itself."""
+        held = self._held
+        value = asked(self._session.id, prompt, after=held.after, told=held.told)
+        self._attempt.emit(Decided(what=ASKED, value=value))
+
+    def result(self, reply: Reply | None, **more: Any) -> Result:
+        """What there is of a step so far: successful with a reply, failed without."""
+        return Result(
+            status="failed",
+            text=self.telling.text if reply is None else reply.text,
+            usage=self._attempt.agents.spending.of(self._attempt.place),
+            session_id=self._session.id,
+            agent=self._held.start.agent,
+            **more,
+        )
+
+    async def fill_in(self, form: FormRequest) -> FormAnswer:
+        """What the user answers to a form of the agent; it is declined if that cannot be asked for."""
+        return await answers_to(form, self._attempt)
+
+    async def may_call(self, request: PermissionRequest) -> bool:
+        """Whether a call to an MCP server may pass. The agent was given it: what no rule is against may."""
+        judgement = await in_thread(lambda: self._rules.judge(request))
+        return judgement in ("allow", "undecided") or (judgement == "ask" and await self._ask(request))
+
+    def _name_call(self, id: str) -> str:
+        return self._attempt.agents.name_call(id, str(self._attempt.place))
+
+    def _opening(self, prompt: str, system: str | None) -> str:
+        """The prompt, after what the session has to be told before it."""
+        held = self._held
+        if held.transcript is not None:
+            prompt = f"{held.transcript}\n\n{prompt}"
+        held.transcript = None
+        if system is None or held.start.native is not None:
+            return prompt
+        # Its digest is kept, so that the process that goes on with the session knows as well.
+        digest = hashlib.sha256(system.encode(errors="surrogatepass")).hexdigest()
+        if digest == held.told:
+            return prompt
+        held.told = digest
+        return instructed(system, prompt)
+
+    async def _answered(self, text: str, schema: Any, repairs: int | None) -> Reply:
+        try:
+            prompt = self._session.prompt(text, output=schema, repairs=repairs, budget=self._budget)
+            reply = (await prompt).raise_for_stop()
+            self._pay()
+            self._budget.refuse_if_exceeded()
+            return reply
+        except AgentError as error:
+            raise self._failed(error) from None
+        except _GivenUp:
+            assert self._given_up is not None
+            raise self._given_up from None
+        finally:
+            self._pay()
+
+    def _failed(self, error: AgentError) -> StepError:
+        reply = error.reply
+        if reply is not None and self._usage is None:
+            self._usage = reply.usage
+            self._budget.charge(reply.usage)
+        self._pay()
+        if error.kind == "deadline":
+            # Of the step's budget: its timeout is not known here.
+            error = AgentError("budget", "the time is spent: see `budget` of the step")
+        result = self.result(reply if reply is not None and reply.text else None)
+        return step_error(error, words_for_login(self._held.start.agent), result)
+
+    def _notice(self, observation: Observation) -> None:
+        self.telling.notice(observation)
+        if isinstance(observation, TurnFinished) and observation.reply is not None:
+            self._usage = observation.reply.usage
+
+    def _pay(self) -> None:
+        """Count what the prompt has used, once."""
+        if self._usage is None:
+            return
+        used, self._usage = usage_of(self._usage), None
+        self._attempt.emit(Used(usage=used))
+        total = self._attempt.agents.spending.add(self._attempt.place, used)
+        self._attempt.emit(Decided(what="usage", value=_kept(total)))
+
+    async def _permit(self, request: PermissionRequest) -> Verdict:
+        judgement = await in_thread(lambda: self._rules.judge(request))
+        if judgement != "ask":
+            return judgement == "allow"
+        return await self._ask(request)
+
+    async def _ask(self, request: PermissionRequest) -> bool:
+        call = request.tool_call
+        question = f"May the agent do this? {call.title or call.name or call.kind}"
+        name = self.telling.call_named(call.id)
+        try:
+            approval = await ask_approval(self._gate, self._attempt, question, name)
+        except asyncio.CancelledError:
+            # The agent, or who cancelled its turn, does not want to know any more.
+            self._attempt.emit(ApprovalGiven(approved=False, by="nobody", call=name))
+            raise
+        except Parked as parked:
+            self._give_up(parked)
+            return False
+        if not approval.approved and self._gate.on_deny == "stop":
+            self._give_up(Stopped("cancelled", f"{self._attempt.place} was denied"))
+        return approval.approved
+
+    def _give_up(self, reason: Parked | Stopped) -> None:
+        """End the turn for a reason that is not the agent's."""
+        self._given_up = reason
+        self._session.end_turn(_GivenUp())
+
+
+class _GivenUp(Exception):  # noqa: N818 - it is no failure
+    """Ends the turn; the reason for that is raised instead of it."""
+
+
+def _kept(usage: Usage) -> Any:
+    return msgspec.to_builtins(usage)
+
+
+def note_how_it_goes_on(held: Held, attempt: Attempt) -> None:
+    """Tell whoever looks on that a session is not the one that was to go on."""
+    if held.reason is None:
+        return
+    how = "which is told what was said" if held.transcript is not None else "which knows nothing of it"
+    attempt.emit(Noted(text=f"the earlier session cannot go on: {held.reason}; there is a new one, {how}"))
+    held.reason = None

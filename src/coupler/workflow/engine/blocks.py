@@ -1,0 +1,153 @@
+"""Steps that are made of other steps: branches, loops, and calls of other workflows.
+
+Each is gone through in one way, whether its steps run or come from the journal. When it is over already,
+only the results inside of it are gathered, and nothing in it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Protocol, TypeGuard
+
+from msgspec import UNSET
+
+from coupler.workflow.engine.attempt import Attempt
+from coupler.workflow.engine.branching import Wait, run_beside
+from coupler.workflow.engine.flow import NotReached, StepFailed
+from coupler.workflow.engine.scope import Scope
+from coupler.workflow.engine.where import Where
+from coupler.workflow.errors import StepError
+from coupler.workflow.journal.happenings import Decided
+from coupler.workflow.journal.result import Result
+from coupler.workflow.language.definition import Call, ForEach, Json, Parallel, Step, While
+
+Block = Parallel | ForEach | While | Call
+
+
+class Lists(Protocol):
+    """Runs lists of steps, and workflows that are called: the interpreter."""
+
+    async def run_list(self, steps: Sequence[Step], scope: Scope, where: Where) -> None:
+        """Run steps in their order; what becomes of each is put into the scope at once."""
+        ...
+
+    async def run_called(self, step: Call, attempt: Attempt, where: Where) -> Json:
+        """Run another workflow, and return its outputs."""
+        ...
+
+
+def is_block(step: Step) -> TypeGuard[Block]:
+    return isinstance(step, Parallel | ForEach | While | Call)
+
+
+class Passage:
+    """One way through one block: an attempt at it, or the look at one that is over."""
+
+    def __init__(self, lists: Lists, scope: Scope, attempt: Attempt, where: Where) -> None:
+        self.iterations: list[dict[str, Result]] = []
+        self._lists = lists
+        self._scope = scope
+        self._attempt = attempt
+        self._where = where
+        self._name = attempt.name
+
+    async def run(self, step: Block) -> Result:
+        """Go through all of it; raises `StepError` for a failure inside that ends it."""
+        try:
+            output = await self._go_through(step)
+        except StepFailed as failed:
+            partial = Result(status="failed", results=tuple(self.iterations) or None)
+            raise failed.as_error(partial) from None
+        return Result(status="success", output=output, results=tuple(self.iterations) or None)
+
+    async def recall(self, step: Block) -> None:
+        """Gather what the journal has of the steps inside, as far as they were reached."""
+        if not isinstance(step, Call):
+            with suppress(NotReached, StepFailed, StepError):
+                await self._go_through(step)
+
+    async def _go_through(self, step: Block) -> Json:
+        match step:
+            case Parallel():
+                await self._parallel(step)
+            case ForEach():
+                await self._for_each(step)
+            case While():
+                await self._rounds(step)
+            case Call():
+                where = self._where.inside(self._attempt.place, f"{self._name}/")
+                return await self._lists.run_called(step, self._attempt, where)
+        return UNSET
+
+    async def _parallel(self, step: Parallel) -> None:
+        scopes = [self._scope.inside() for _ in step.branches]
+
+        async def run_branch(number: int) -> None:
+            where = self._where.inside(self._attempt.place, f"{self._name}.", branch=number)
+            await self._lists.run_list(step.branches[number], scopes[number], where)
+
+        try:
+            await self._beside(len(step.branches), run_branch, step.wait, step.max_concurrent)
+        finally:
+            # Only now they are steps like any other: no branch sees how far another one is.
+            for scope in scopes:
+                self._scope.steps.update(scope.steps)
+
+    async def _for_each(self, step: ForEach) -> None:
+        items = await self._items(step)
+        scopes = [self._scope.inside(**{step.name: item, "index": n}) for n, item in enumerate(items)]
+        self.iterations = [scope.steps for scope in scopes]
+
+        async def run_iteration(number: int) -> None:
+            where = self._where.inside(self._attempt.place, f"{self._name}[{number}].", iteration=number)
+            await self._lists.run_list(step.steps, scopes[number], where)
+
+        await self._beside(len(items), run_iteration, step.wait, step.max_concurrent)
+
+    async def _items(self, step: ForEach) -> Sequence[Json]:
+        """What the loop goes through: decided once, whatever becomes of what it was computed from."""
+        decided = self._attempt.decision("items")
+        if decided is not UNSET:
+            return list(decided)
+        if self._where.is_over:
+            raise NotReached
+        items = self._attempt.expressions.items(step.items, self._scope.names)
+        await self._attempt.decide("items", items)
+        return items
+
+    async def _rounds(self, step: While) -> None:
+        scope: Scope | None = None
+        for number in range(step.max_rounds + 1):
+            names = (scope or self._scope).names
+            if not self._attempt.expressions.goes_on(step.test, names, number):
+                return
+            if number == step.max_rounds:
+                break
+            scope = self._scope.next_round(scope, number)
+            where = self._where.inside(self._attempt.place, f"{self._name}[{number}].", iteration=number)
+            self.iterations.append(scope.steps)
+            await self._lists.run_list(step.steps, scope, where)
+        raise StepError(
+            "budget",
+            f"after {step.max_rounds} rounds `{step.test}` is still true: raise `max_rounds`, or go on with "
+            "`on_error: continue`",
+            result=Result(status="failed", results=tuple(self.iterations)),
+        )
+
+    async def _beside(
+        self, count: int, run_one: Callable[[int], Awaitable[None]], wait: Wait, most: int | None
+    ) -> None:
+        if self._where.is_over:
+            for number in range(count):
+                with suppress(NotReached, StepFailed):
+                    await run_one(number)
+            return
+        winner = self._attempt.decision("winner")
+        numbers = range(count) if winner is UNSET else [winner]
+        await run_beside(
+            [lambda number=number: run_one(number) for number in numbers],  # type: ignore[misc]
+            wait=wait,
+            most=most,
+            on_winner=lambda index: self._attempt.emit(Decided(what="winner", value=numbers[index])),
+        )

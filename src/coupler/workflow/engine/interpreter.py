@@ -1,0 +1,308 @@
+"""Lists of steps, from top to bottom: what is skipped, tried again, handled, and where it goes on.
+
+Running and resuming are one: a step whose result the journal has is not run again. Steps that are made of
+others are always gone through, so that what is inside of them comes from the journal, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from coupler.workflow.engine.attempt import Attempt
+from coupler.workflow.engine.blocks import Passage, is_block
+from coupler.workflow.engine.flow import NotReached, StepFailed, Stopped
+from coupler.workflow.engine.gates import begin_once, pass_gate
+from coupler.workflow.engine.hooks import Beside
+from coupler.workflow.engine.retrying import delay_before_next
+from coupler.workflow.engine.running import Running
+from coupler.workflow.engine.scope import Scope
+from coupler.workflow.engine.titles import title_of
+from coupler.workflow.engine.tracing import note_result, span
+from coupler.workflow.engine.where import Where
+from coupler.workflow.errors import StepError
+from coupler.workflow.journal.happenings import Decided, Place, RetryPlanned, StepFinished, StepStarted
+from coupler.workflow.journal.result import Failure, Result
+from coupler.workflow.language.definition import (
+    Agent,
+    Approve,
+    Call,
+    Converse,
+    Defaults,
+    Goto,
+    Hooks,
+    Json,
+    Run,
+    Set,
+    Step,
+    Stop,
+)
+from coupler.workflow.language.definition import Workflow as Definition
+
+
+class Interpreter:
+    """The steps of one workflow of a run; a called workflow has an interpreter of its own."""
+
+    def __init__(self, running: Running, workflow: Definition) -> None:
+        self._running = running
+        self._memory = running.memory
+        self._workflow = workflow
+
+    async def run_list(self, steps: Sequence[Step], scope: Scope, where: Where) -> None:
+        """Run steps in their order; what becomes of each is put into the scope at once.
+
+        Raises `StepFailed` for a failure that is not handled here, and `Stopped`.
+        """
+        numbers = {step.id: number for number, step in enumerate(steps)}
+        visits: Counter[str] = Counter()
+        jumps: Counter[tuple[str, str]] = Counter()
+        number = 0
+        while number < len(steps):
+            step = steps[number]
+            visits[step.id] += 1
+            place = where.place(step, visits[step.id])
+            result = await self._run_step(step, scope, place, where)
+            scope.steps[step.id] = result
+            self._take_effect(step, result, scope)
+            target = self._next(step, place, result)
+            if target is None:
+                number += 1
+                continue
+            jumps[step.id, target.step] += 1
+            if target.most is not None and jumps[step.id, target.step] > target.most:
+                raise StepFailed(place, _gone_too_often(result, target))
+            number = numbers[target.step]
+
+    async def run_called(self, step: Call, attempt: Attempt, where: Where) -> Json:
+        """Run another workflow, and return its outputs."""
+        from coupler.workflow.engine.whole import Whole
+
+        workflow = self._running.bundle.called_by(self._workflow, step.workflow)
+        return await Whole(self._running, workflow, where).outputs_of_call(attempt.value(dict(step.inputs)))
+
+    def _take_effect(self, step: Step, result: Result, scope: Scope) -> None:
+        """What a step does to the list around it, also when its result comes from the journal."""
+        if result.status != "success" or result.output is UNSET:
+            return
+        if isinstance(step, Set):
+            scope.vars.update(result.output)
+        elif isinstance(step, Stop):
+            raise Stopped(**result.output)
+
+    def _next(self, step: Step, place: Place, result: Result) -> Goto | None:
+        """Where it goes on: None for the next one; raises if a failure is not handled."""
+        if result.status != "failed" or result.error is None:
+            return step.goto if result.status == "success" else None
+        on_error = step.on_error or self._defaults_of(step).on_error
+        match on_error.of(result.error.kind) if on_error is not None else "fail":
+            case "continue":
+                return None
+            case Goto() as target:
+                return target
+            case _:
+                raise StepFailed(place, result)
+
+    async def _run_step(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
+        kept = self._memory.result(place)
+        if kept is not None:
+            return await self._recalled(step, scope, place, where, kept)
+        if where.is_over:
+            return await self._left_undone(step, scope, place, where)
+        self._running.count_step()
+        began = time.monotonic()
+        try:
+            with span(f"step {step.id}", {"step.path": str(place), "step.kind": kind_of(step)}) as current:
+                result = await self._try(step, scope, place, where)
+                note_result(current, result)
+        except (asyncio.CancelledError, Stopped):
+            self._note_end(step, place, Result(status="cancelled"), began)
+            raise
+        result = self._note_end(step, place, result, began)
+        await self._memory.durable()
+        return result
+
+    async def _recalled(self, step: Step, scope: Scope, place: Place, where: Where, kept: Result) -> Result:
+        """What the journal has of a step; the results inside of it are gathered from there again."""
+        if not is_block(step) or kept.status in ("skipped", "denied"):
+            return kept
+        where = replace(where, is_over=True)
+        attempt = self._attempt_at(step, scope, place, where, kept.attempts)
+        passage = Passage(self, scope, attempt, where)
+        await passage.recall(step)
+        return msgspec.structs.replace(kept, results=tuple(passage.iterations) or None)
+
+    async def _left_undone(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
+        """A step that was cancelled when the one around it was over."""
+        cancelled = self._memory.cancelled(place)
+        if cancelled is None:
+            raise NotReached
+        return await self._recalled(step, scope, place, where, cancelled)
+
+    def _note_end(self, step: Step, place: Place, result: Result, began: float) -> Result:
+        result = msgspec.structs.replace(result, duration=round(time.monotonic() - began, 6))
+        # The results inside of a step were kept one by one.
+        kept = msgspec.structs.replace(result, results=None)
+        self._memory.note(StepFinished(place=place, id=step.id, kind=kind_of(step), result=kept))
+        return result
+
+    async def _try(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
+        """As many attempts as it takes and as are allowed."""
+        retry = step.retry or self._defaults_of(step).retry
+        number = 1
+        if (decided := self._memory.decision(place, "attempt")) is not UNSET:
+            number = decided
+        while True:
+            try:
+                with span(f"attempt {number}", {"step.path": str(place), "step.attempt": number}):
+                    result = await self._attempt(step, scope, place, where, number)
+                return msgspec.structs.replace(result, attempts=number)
+            except StepError as error:
+                failure = Failure(
+                    kind=error.kind, message=str(error), exit_code=error.exit_code, step=error.step
+                )
+                delay = delay_before_next(retry, number, error)
+                if delay is None or retry is None:
+                    result = error.result or Result(status="failed")
+                    return msgspec.structs.replace(result, status="failed", error=failure, attempts=number)
+            number += 1
+            self._memory.note(Decided(place=place, what="attempt", value=number))
+            self._memory.note(
+                RetryPlanned(place=place, attempt=number, attempts=retry.attempts, delay=delay, error=failure)
+            )
+            await self._memory.durable()
+            await asyncio.sleep(delay)
+
+    async def _attempt(self, step: Step, scope: Scope, place: Place, where: Where, number: int) -> Result:
+        if step.condition is not None and not self._running.expressions.test(step.condition, scope.names):
+            return Result(status="skipped")
+        where = self._settled(step, scope, where)
+        attempt = self._attempt_at(step, scope, place, where, number)
+        self._memory.note(self._started(step, attempt, where))
+        denied = await pass_gate(step, attempt)
+        if denied is not None:
+            return denied
+        await begin_once(step, attempt)
+        if is_block(step):
+            return await self._within_time(step, attempt, Passage(self, scope, attempt, where).run(step))
+        if isinstance(step, Agent | Converse):
+            return await self._within_hooks(step, scope, attempt, where)
+        return await self._within_time(step, attempt, self._running.performer.perform(step, attempt))
+
+    async def _within_hooks(
+        self, step: Agent | Converse, scope: Scope, attempt: Attempt, where: Where
+    ) -> Result:
+        """What an agent does in a step, and beside it what is to be done whenever it is used."""
+        profile = self._workflow.agents.get(attempt.text(step.agent))
+        hooks = profile.hooks if profile is not None and profile.hooks is not None else _NO_HOOKS
+        around = where.inside(attempt.place, f"{attempt.name}.")
+        beside = Beside(hooks, self, self._memory, around)
+        scope = scope.inside()
+        try:
+            await beside.start(scope)
+        except StepFailed as failed:
+            raise failed.as_error() from None
+        try:
+            work = self._running.performer.perform(step, attempt)
+            result = await self._within_time(step, attempt, work)
+        except StepError:
+            await beside.end("failed", scope)
+            raise
+        except asyncio.CancelledError:
+            await beside.end_cancelled(scope)
+            raise
+        await beside.end("success", scope)
+        return result
+
+    def _settled(self, step: Step, scope: Scope, where: Where) -> Where:
+        """With the directory and the variables of this step, which those inside of it have as well."""
+        expressions, defaults = self._running.expressions, self._defaults_of(step)
+        env = {
+            name: expressions.text(value, scope.names) for name, value in {**defaults.env, **step.env}.items()
+        }
+        named = step.cwd if step.cwd is not None else defaults.cwd
+        cwd = Path(where.cwd) if named is None else Path(where.cwd, expressions.text(named, scope.names))
+        if not cwd.is_dir():
+            raise StepError("not_found", f"the directory {cwd} does not exist: see `cwd`")
+        return replace(where, cwd=str(cwd), env={**where.env, **env})
+
+    def _attempt_at(self, step: Step, scope: Scope, place: Place, where: Where, number: int) -> Attempt:
+        running = self._running
+        return Attempt(
+            place=place,
+            workflow=self._workflow,
+            names=scope.names,
+            expressions=running.expressions,
+            cwd=where.cwd,
+            env=where.env,
+            memory=running.memory,
+            front=running.front,
+            asking=running.asking,
+            agents=running.agents,
+            number=number,
+        )
+
+    def _started(self, step: Step, attempt: Attempt, where: Where) -> StepStarted:
+        retry = step.retry or self._defaults_of(step).retry
+        return StepStarted(
+            place=attempt.place,
+            id=step.id,
+            kind=kind_of(step),
+            title=title_of(step, attempt),
+            attempt=attempt.number,
+            attempts=retry.attempts if retry is not None else 1,
+            parent=where.parent,
+            branch=where.branch,
+            iteration=where.iteration,
+            agent=_agent_of(step, attempt),
+        )
+
+    async def _within_time(self, step: Step, attempt: Attempt, work: Awaitable[Result]) -> Result:
+        """What a step does, until its time is up, or that of the whole run."""
+        # The time of a question is the question's own: it ends with the default answer.
+        own = None if isinstance(step, Approve) else step.timeout or self._defaults_of(step).timeout
+        left = self._running.time_left()
+        is_own = own is not None and (left is None or own <= left)
+        try:
+            async with asyncio.timeout(own if is_own else left) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        there_is = attempt.interrupted[-1] if attempt.interrupted else None
+        if is_own:
+            raise StepError("timeout", f"it took longer than {own:g} s: see `timeout`", result=there_is)
+        raise StepError("budget", "the time of the whole run is spent: see `budget`", result=there_is)
+
+    def _defaults_of(self, step: Step) -> Defaults:
+        """The workflow's defaults hold for steps that work, and not for those that ask or hold others."""
+        return self._workflow.defaults if isinstance(step, Run | Agent) else _NO_DEFAULTS
+
+
+_NO_DEFAULTS = Defaults()
+_NO_HOOKS = Hooks()
+
+
+def kind_of(step: Step) -> str:
+    """The key by which a step says what it does."""
+    return str(type(step).__struct_config__.tag)
+
+
+def _agent_of(step: Step, attempt: Attempt) -> str | None:
+    """The agent that a step names, if that can be told before it runs."""
+    if isinstance(step, Agent | Converse):
+        with suppress(StepError):
+            return attempt.text(step.agent)
+    return None
+
+
+def _gone_too_often(result: Result, target: Goto) -> Result:
+    message = f"it went to `{target.step}` {target.most} times already: see `max` of its `goto`"
+    return msgspec.structs.replace(result, status="failed", error=Failure(kind="budget", message=message))

@@ -1,0 +1,79 @@
+"""What the steps of one run share: its journal, its agents, whom it asks, and how much it may still do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from coupler.workflow.engine.flow import StepsExhausted
+from coupler.workflow.engine.front import Front
+from coupler.workflow.journal.happenings import Happening, Place
+from coupler.workflow.journal.result import Result
+from coupler.workflow.language.bundle import Bundle
+from coupler.workflow.language.definition import Json, Step
+
+if TYPE_CHECKING:
+    from coupler.workflow.agents.agents import Agents
+    from coupler.workflow.engine.attempt import Attempt
+    from coupler.workflow.expressions.flow_expressions import FlowExpressions
+
+
+class Memory(Protocol):
+    """The journal of a run, as its interpreter needs it."""
+
+    def result(self, place: Place) -> Result | None:
+        """What became of a step, if it is over; not if it was cancelled."""
+        ...
+
+    def cancelled(self, place: Place) -> Result | None:
+        """What there is of a step that was cancelled."""
+        ...
+
+    def decision(self, place: Place, what: str) -> Json:
+        """The last decision of this name at a step, or `UNSET`."""
+        ...
+
+    def note(self, happening: Happening) -> None:
+        """Tell what happens; it is kept in this order."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when what was noted survives the death of this process."""
+        ...
+
+
+class Performer(Protocol):
+    """Does what a step says, for steps that are made of no others; raises `StepError`."""
+
+    async def perform(self, step: Step, attempt: Attempt) -> Result: ...
+
+
+@dataclass
+class Running:
+    """Belongs to the engine; lists of steps that run beside each other share it."""
+
+    id: str
+    bundle: Bundle
+    memory: Memory
+    expressions: FlowExpressions
+    performer: Performer
+    agents: Agents
+    front: Front
+    cwd: str
+    secrets: Mapping[str, str]
+    most_steps: int
+    deadline: float | None = None
+    """By the monotonic clock: when the time of the whole run is spent."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _steps: int = 0
+
+    def count_step(self) -> None:
+        self._steps += 1
+        if self._steps > self.most_steps:
+            raise StepsExhausted
+
+    def time_left(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())

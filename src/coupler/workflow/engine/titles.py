@@ -1,0 +1,71 @@
+"""What a step is called where people see it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from coupler.workflow.errors import StepError
+from coupler.workflow.language.definition import (
+    Agent,
+    Approve,
+    Ask,
+    Call,
+    Converse,
+    ForEach,
+    Parallel,
+    Run,
+    Set,
+    Step,
+    Stop,
+    While,
+)
+
+if TYPE_CHECKING:
+    from coupler.workflow.engine.attempt import Attempt
+
+LONGEST = 80
+"""Characters of a title."""
+
+
+def title_of(step: Step, attempt: Attempt) -> str:
+    """Its description if it has one, else what it does, in one line."""
+    words = plain_title(step)
+    # What cannot be rendered stands as it was written: the step will fail by it, or does not need it.
+    with suppress(StepError):
+        words = attempt.text(words)
+    line = " ".join(words.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def plain_title(step: Step) -> str:
+    """The same as it was written, with its `{{ }}`."""
+    if step.description:
+        return step.description
+    match step:
+        case Run():
+            return step.script or step.file or "run"
+        case Agent() | Converse():
+            return f"{step.agent}: {step.set_up.prompt or step.set_up.prompt_file or ''}"
+        case Approve():
+            return step.question.question or "Approve"
+        case Ask():
+            return step.question
+        case Stop():
+            return step.message or f"stop: {step.status}"
+        case Set():
+            return f"set {', '.join(step.values)}"
+        case _:
+            return _title_of_block(step)
+
+
+def _title_of_block(step: Parallel | ForEach | While | Call) -> str:
+    match step:
+        case Parallel():
+            return f"{len(step.branches)} branches"
+        case ForEach():
+            return f"for each {step.name}"
+        case While():
+            return f"while {step.test}"
+        case Call():
+            return f"call {step.workflow}"

@@ -1,0 +1,34 @@
+"""In which list of steps a step stands, of all those that a run goes through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from coupler.workflow.journal.happenings import Place
+from coupler.workflow.language.definition import Step
+
+
+@dataclass(frozen=True)
+class Where:
+    """What the paths of a list's steps begin with, and what stands around it."""
+
+    cwd: str
+    """Where its steps work, unless they say otherwise."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What the programs of its steps get besides our own environment."""
+    prefix: str = ""
+    parent: Place | None = None
+    branch: int | None = None
+    iteration: int | None = None
+    is_over: bool = False
+    """The step around it is over: nothing in here runs any more, results are gathered from the journal."""
+
+    def place(self, step: Step, visit: int) -> Place:
+        return Place(f"{self.prefix}{step.id}", visit)
+
+    def inside(
+        self, parent: Place, prefix: str, *, branch: int | None = None, iteration: int | None = None
+    ) -> Where:
+        """For a list of steps inside of one of these."""
+        return replace(self, parent=parent, prefix=prefix, branch=branch, iteration=iteration)

@@ -1,0 +1,350 @@
+"""One evaluation of a template or expression: goes through what Jinja2 has parsed, and does what it says.
+
+Nothing is compiled to Python, so that an expression reaches values and the filters, tests and methods of this
+language, and nothing else; and so that every operation and every round of a loop is counted.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from jinja2 import nodes
+
+from coupler.workflow.expressions import operations
+from coupler.workflow.expressions.bounds import Bounds, EvaluationError, MissingNameError
+from coupler.workflow.expressions.filters import FILTERS, Group
+from coupler.workflow.expressions.operations import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS, iterable
+from coupler.workflow.expressions.predicates import TESTS
+from coupler.workflow.expressions.values import Method, Unknown, kind_of
+
+Scope = ChainMap[str, object]
+Show = Callable[[Callable[[], object], nodes.Node], str]
+"""Makes text of a value that stands in a template."""
+
+MOST_LISTED = 12
+"""Names that a sentence lists."""
+LONGEST_NAME = 60
+
+
+class Evaluation:
+    """Belongs to whoever asked for it, and ends with the answer."""
+
+    def __init__(self, names: Mapping[str, object]) -> None:
+        self.bounds = Bounds()
+        # The chain writes into its first map only, and only names are looked up in the last one.
+        self._scope: Scope = ChainMap({}, names)  # type: ignore[arg-type]
+
+    def render(self, body: list[nodes.Node], show: Show) -> Iterator[str]:
+        """The pieces of text that statements give."""
+        return self._render(body, self._scope, show)
+
+    def value(self, node: nodes.Expr) -> object:
+        return self._value(node, self._scope)
+
+    def known(self, value: object) -> object:
+        if isinstance(value, Unknown):
+            raise MissingNameError(value.message)
+        return value
+
+    def part(self, item: object, path: str) -> object:
+        """A part inside of a value, as `a.b.0`, for filters that take a path."""
+        for name in str(path).split("."):
+            item = self._look_up(item, int(name) if name.isdecimal() else name, "an item")
+        return item
+
+    def filter(self, name: str, value: object, *arguments: object, **named: object) -> object:
+        self.bounds.tick()
+        if name not in FILTERS:
+            raise EvaluationError(f"there is no filter `{name[:LONGEST_NAME]}`")
+        return FILTERS[name](self, value, *arguments, **named)
+
+    def test(self, name: str, value: object, *arguments: object) -> bool:
+        self.bounds.tick()
+        if name not in TESTS:
+            raise EvaluationError(f"there is no test `{name[:LONGEST_NAME]}`")
+        if name not in ("defined", "undefined"):
+            self.known(value)
+        return TESTS[name](self.bounds, value, *arguments)
+
+    # Statements
+
+    def _render(self, body: list[nodes.Node], scope: Scope, show: Show) -> Iterator[str]:
+        for node in body:
+            self.bounds.tick()
+            match node:
+                case nodes.Output():
+                    yield from self._output(node, scope, show)
+                case nodes.If():
+                    yield from self._render(self._branch(node, scope), scope, show)
+                case nodes.For():
+                    yield from self._loop(node, scope, show)
+                case nodes.Assign():
+                    self._assign(node.target, self._value(node.node, scope), scope)
+                case nodes.With():
+                    yield from self._with(node, scope, show)
+
+    def _output(self, node: nodes.Output, scope: Scope, show: Show) -> Iterator[str]:
+        for child in node.nodes:
+            if isinstance(child, nodes.TemplateData):
+                yield child.data
+            else:
+                yield show(partial(self._value, child, scope), child)
+
+    def _branch(self, node: nodes.If, scope: Scope) -> list[nodes.Node]:
+        for choice in (node, *node.elif_):
+            if self._value(choice.test, scope):
+                return choice.body
+        return node.else_
+
+    def _loop(self, node: nodes.For, scope: Scope, show: Show) -> Iterator[str]:
+        items = self.bounds.items(self._chosen(node, scope))
+        for index, item in enumerate(items):
+            self.bounds.tick()
+            inner = scope.new_child({"loop": _loop_names(items, index)})
+            self._assign(node.target, item, inner)
+            yield from self._render(node.body, inner, show)
+        if not items:
+            yield from self._render(node.else_, scope, show)
+
+    def _chosen(self, node: nodes.For, scope: Scope) -> Iterator[object]:
+        for item in iterable(self._value(node.iter, scope)):
+            self.bounds.tick()
+            if node.test is not None:
+                inner = scope.new_child()
+                self._assign(node.target, item, inner)
+                if not self._value(node.test, inner):
+                    continue
+            yield item
+
+    def _with(self, node: nodes.With, scope: Scope, show: Show) -> Iterator[str]:
+        inner = scope.new_child()
+        for target, value in zip(node.targets, node.values, strict=True):
+            self._assign(target, self._value(value, scope), inner)
+        yield from self._render(node.body, inner, show)
+
+    def _assign(self, target: nodes.Node, value: object, scope: Scope) -> None:
+        if isinstance(target, nodes.Name):
+            scope[target.name] = value
+            return
+        assert isinstance(target, nodes.Tuple)
+        if not isinstance(value, list | tuple) or len(value) != len(target.items):
+            raise EvaluationError(f"{len(target.items)} names stand for one item, which is {kind_of(value)}")
+        for name, part in zip(target.items, value, strict=True):
+            self._assign(name, part, scope)
+
+    # Expressions
+
+    def _value(self, node: nodes.Node, scope: Scope) -> Any:
+        """What an expression gives; whatever is not there is refused."""
+        return self.known(self._maybe(node, scope))
+
+    def _maybe(self, node: nodes.Node, scope: Scope) -> object:
+        self.bounds.tick()
+        if isinstance(node, nodes.BinExpr) and node.operator not in ("and", "or"):
+            left, right = self._value(node.left, scope), self._value(node.right, scope)
+            return operations.operate(self.bounds, node.operator, left, right)
+        return _EVALUATE[type(node)](self, node, scope)
+
+    def _const(self, node: nodes.Const, scope: Scope) -> object:
+        return node.value
+
+    def _list(self, node: nodes.List | nodes.Tuple, scope: Scope) -> object:
+        return self.bounds.items(self._value(item, scope) for item in node.items)
+
+    def _dict(self, node: nodes.Dict, scope: Scope) -> object:
+        pairs = ((self._value(pair.key, scope), self._value(pair.value, scope)) for pair in node.items)
+        return dict(pairs)
+
+    def _name(self, node: nodes.Name, scope: Scope) -> object:
+        try:
+            return scope[node.name]
+        except KeyError:
+            if node.name == "range":
+                return Method("range", lambda *ends: operations.number_range(self.bounds, *ends))
+            return Unknown(_no_such(node.name, list(scope), ""))
+
+    def _attribute(self, node: nodes.Getattr, scope: Scope) -> object:
+        value = self._maybe(node.node, scope)
+        if isinstance(value, Unknown):
+            return value
+        return self._look_up(value, node.attr, _path(node.node), methods=True)
+
+    def _item(self, node: nodes.Getitem, scope: Scope) -> object:
+        value = self._maybe(node.node, scope)
+        if isinstance(value, Unknown):
+            return value
+        if isinstance(node.arg, nodes.Slice):
+            return self._slice(value, node.arg, scope)
+        return self._look_up(value, self._value(node.arg, scope), _path(node.node))
+
+    def _slice(self, value: object, part: nodes.Slice, scope: Scope) -> object:
+        if not isinstance(value, str | list | tuple | range):
+            raise EvaluationError(f"it is {kind_of(value)}: only texts and lists can be cut")
+        ends = (part.start, part.stop, part.step)
+        cut = value[slice(*(None if end is None else self._value(end, scope) for end in ends))]
+        return self.bounds.text(cut) if isinstance(cut, str) else self.bounds.items(cut)
+
+    def _look_up(self, value: object, key: Any, path: str, methods: bool = False) -> object:
+        """A key of a mapping, an item of a list, or a method; keys win over methods."""
+        self.bounds.tick()
+        match value:
+            case Mapping():
+                try:
+                    return value[key]
+                except KeyError:
+                    table = MAPPING_METHODS
+                except TypeError:
+                    raise EvaluationError(f"{kind_of(key)} is no key of `{path}`") from None
+            case str():
+                table = TEXT_METHODS
+            case list() | tuple() | range():
+                if isinstance(value, Group) and key in Group._fields:
+                    return getattr(value, key)
+                table = LIST_METHODS
+            case None:
+                return Unknown(f"`{path}` is null: it has no `{_shown(key)}`")
+            case _:
+                table = {}
+        if methods and key in table:
+            method = table[key]
+            return Method(key, lambda *given, **named: method(self.bounds, value, *given, **named))
+        return _element(value, key, path)
+
+    def _call(self, node: nodes.Call, scope: Scope) -> object:
+        called = self._value(node.node, scope)
+        if not isinstance(called, Method):
+            raise EvaluationError(f"`{_path(node.node)}` is {kind_of(called)}, which cannot be called")
+        arguments = [self._value(argument, scope) for argument in node.args]
+        named = {str(keyword.key): self._value(keyword.value, scope) for keyword in node.kwargs}
+        return called.function(*arguments, **named)
+
+    def _filter(self, node: nodes.Filter, scope: Scope) -> object:
+        assert node.node is not None
+        value = (
+            self._maybe(node.node, scope) if node.name in ("default", "d") else self._value(node.node, scope)
+        )
+        arguments = [self._value(argument, scope) for argument in node.args]
+        named = {str(keyword.key): self._value(keyword.value, scope) for keyword in node.kwargs}
+        return self.filter(node.name, value, *arguments, **named)
+
+    def _test(self, node: nodes.Test, scope: Scope) -> object:
+        value = self._maybe(node.node, scope)
+        return self.test(node.name, value, *(self._value(argument, scope) for argument in node.args))
+
+    def _condition(self, node: nodes.CondExpr, scope: Scope) -> object:
+        if self._value(node.test, scope):
+            return self._maybe(node.expr1, scope)
+        if node.expr2 is None:
+            return Unknown("the `if` has no `else`, and its test is false: add one")
+        return self._maybe(node.expr2, scope)
+
+    def _compare(self, node: nodes.Compare, scope: Scope) -> object:
+        left = self._value(node.expr, scope)
+        for operand in node.ops:
+            right = self._value(operand.expr, scope)
+            if not operations.compare(self.bounds, operand.op, left, right):
+                return False
+            left = right
+        return True
+
+    def _concat(self, node: nodes.Concat, scope: Scope) -> object:
+        return operations.join(self.bounds, (self._value(part, scope) for part in node.nodes))
+
+    def _and(self, node: nodes.And, scope: Scope) -> object:
+        return self._value(node.left, scope) and self._value(node.right, scope)
+
+    def _or(self, node: nodes.Or, scope: Scope) -> object:
+        return self._value(node.left, scope) or self._value(node.right, scope)
+
+    def _not(self, node: nodes.Not, scope: Scope) -> object:
+        return not self._value(node.node, scope)
+
+    def _negative(self, node: nodes.Neg, scope: Scope) -> object:
+        return operations.negate(self._value(node.node, scope))
+
+    def _positive(self, node: nodes.Pos, scope: Scope) -> object:
+        return self._value(node.node, scope)
+
+
+_EVALUATE: dict[type[nodes.Node], Callable[[Evaluation, Any, Scope], object]] = {
+    nodes.Const: Evaluation._const,
+    nodes.List: Evaluation._list,
+    nodes.Tuple: Evaluation._list,
+    nodes.Dict: Evaluation._dict,
+    nodes.Name: Evaluation._name,
+    nodes.Getattr: Evaluation._attribute,
+    nodes.Getitem: Evaluation._item,
+    nodes.Call: Evaluation._call,
+    nodes.Filter: Evaluation._filter,
+    nodes.Test: Evaluation._test,
+    nodes.CondExpr: Evaluation._condition,
+    nodes.Compare: Evaluation._compare,
+    nodes.Concat: Evaluation._concat,
+    nodes.And: Evaluation._and,
+    nodes.Or: Evaluation._or,
+    nodes.Not: Evaluation._not,
+    nodes.Neg: Evaluation._negative,
+    nodes.Pos: Evaluation._positive,
+}
+
+
+def _loop_names(items: list[object], index: int) -> Mapping[str, object]:
+    """`loop` inside of a `for`."""
+    length = len(items)
+    names: dict[str, object] = {
+        "index": index + 1,
+        "index0": index,
+        "revindex": length - index,
+        "revindex0": length - index - 1,
+        "first": index == 0,
+        "last": index == length - 1,
+        "length": length,
+        "cycle": Method("cycle", lambda *choices: choices[index % len(choices)]),
+    }
+    if index:
+        names["previtem"] = items[index - 1]
+    if index < length - 1:
+        names["nextitem"] = items[index + 1]
+    return names
+
+
+def _element(value: object, key: object, path: str) -> object:
+    """An item of a list or a text by its number, or why there is none."""
+    if isinstance(value, Mapping):
+        return Unknown(_no_such(_shown(key), [str(name) for name in value], f"{path}."))
+    if isinstance(value, str | list | tuple | range) and isinstance(key, int):
+        if -len(value) <= key < len(value):
+            return value[key]
+        return Unknown(f"there is no `{path}[{key}]`: `{path}` has {len(value):,} items")
+    return Unknown(f"`{path}` is {kind_of(value)}: it has no `{_shown(key)}`")
+
+
+def _no_such(name: str, known: list[str], before: str) -> str:
+    """A sentence about a name that is not there, with the nearest one that is, or with all."""
+    near = get_close_matches(name, known[:1000], n=1)
+    if near:
+        return f"there is no `{before}{name}`: did you mean `{before}{near[0]}`?"
+    if not known:
+        return f"there is no `{before}{name}`: there is nothing in `{before.rstrip('.')}` yet"
+    listed = ", ".join(f"`{each[:LONGEST_NAME]}`" for each in known[:MOST_LISTED])
+    return f"there is no `{before}{name}`: there is {listed}{' …' if len(known) > MOST_LISTED else ''}"
+
+
+def _path(node: nodes.Node) -> str:
+    """How an expression is written, as far as it is made of names."""
+    match node:
+        case nodes.Name():
+            return node.name
+        case nodes.Getattr():
+            return f"{_path(node.node)}.{node.attr}"
+        case nodes.Getitem(arg=nodes.Const(value=key)):
+            return f"{_path(node.node)}[{key!r}]"
+    return "…"
+
+
+def _shown(key: object) -> str:
+    return str(key)[:LONGEST_NAME] if isinstance(key, str | int | float) else kind_of(key)

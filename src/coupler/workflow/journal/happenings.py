@@ -1,0 +1,218 @@
+"""What happens in a run, in order: the one stream that is kept, and that every front end shows a part of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from coupler.workflow.journal.result import Failure, Result, Usage
+from coupler.workflow.language.definition import Json
+
+
+class Place(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which step of a run: its path, and how often the run came by.
+
+    A path names the way from the top: `fixes[2].fix`, `reviews.security`, `deploy/lint` inside of a called
+    workflow. The visit counts from 1, and is more when a `goto` comes back to a step; what is inside of a
+    step that was visited again has that in its path, as in `fixes#2[0].fix`.
+    """
+
+    path: str
+    visit: int = 1
+
+    def __str__(self) -> str:
+        return self.path if self.visit == 1 else f"{self.path}#{self.visit}"
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", omit_defaults=True):
+    """One of them. What is about no step has no place."""
+
+    place: Place | None = None
+
+
+class RunStarted(Happening, frozen=True, kw_only=True, tag="run_started"):
+    run: str
+    workflow: str
+    inputs: Mapping[str, Json] = {}
+
+
+class RunResumed(Happening, frozen=True, kw_only=True, tag="run_resumed"):
+    """The run goes on; with a place, everything since the run was first there is done over."""
+
+    reason: str = ""
+    forgets: tuple[Place, ...] = ()
+    """Steps whose results do not count any more: they failed, and are to have another chance."""
+
+
+class RunFinished(Happening, frozen=True, kw_only=True, tag="run_finished"):
+    status: Literal["success", "failed", "cancelled", "parked"]
+    exit_code: int
+    message: str = ""
+    outputs: Mapping[str, Json] = {}
+    error: Failure | None = None
+    failed_step: str | None = None
+    usage: Usage | None = None
+    duration: float = 0.0
+
+
+class StepStarted(Happening, frozen=True, kw_only=True, tag="step_started"):
+    """An attempt at a step begins."""
+
+    id: str
+    kind: str
+    title: str
+    attempt: int = 1
+    attempts: int = 1
+    parent: Place | None = None
+    branch: int | None = None
+    iteration: int | None = None
+    agent: str | None = None
+
+
+class StepFinished(Happening, frozen=True, kw_only=True, tag="step_finished"):
+    """A step is over, after all attempts; this is what a resumed run takes instead of running it again."""
+
+    id: str
+    kind: str
+    result: Result
+
+
+class RetryPlanned(Happening, frozen=True, kw_only=True, tag="retry_planned"):
+    attempt: int
+    """The one that comes next."""
+    attempts: int
+    delay: float
+    error: Failure
+
+
+class Decided(Happening, frozen=True, kw_only=True, tag="decided"):
+    """Something that must come out the same way when the run is resumed."""
+
+    what: str
+    """`items` of a loop, the `winner` of a `wait: any`, a `message` of a conversation …"""
+    value: Json = None
+
+
+class Wrote(Happening, frozen=True, kw_only=True, tag="output"):
+    """A command wrote something."""
+
+    stream: Literal["stdout", "stderr"]
+    text: str
+
+
+class Said(Happening, frozen=True, kw_only=True, tag="text"):
+    """An agent wrote a piece of its answer."""
+
+    text: str
+
+
+class Thought(Happening, frozen=True, kw_only=True, tag="thought"):
+    text: str
+
+
+class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
+    """An agent, or an MCP server that Coupler stands before, does something."""
+
+    call: str
+    title: str
+    kind: str = "other"
+    name: str | None = None
+    input: Any = None
+    locations: tuple[str, ...] = ()
+
+
+class ToolProgressed(Happening, frozen=True, kw_only=True, tag="tool_progressed"):
+    call: str
+    status: str | None = None
+    title: str | None = None
+    text: str | None = None
+
+
+class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
+    call: str
+    status: Literal["completed", "failed"]
+    text: str | None = None
+    output: Any = None
+
+
+class Planned(Happening, frozen=True, kw_only=True, tag="plan"):
+    """An agent's own plan."""
+
+    entries: tuple[Mapping[str, str], ...]
+
+
+class Used(Happening, frozen=True, kw_only=True, tag="usage"):
+    usage: Usage
+
+
+class ApprovalAsked(Happening, frozen=True, kw_only=True, tag="approval_asked"):
+    """Somebody is asked for a yes or no: for a step, or for a tool call of its agent."""
+
+    question: str
+    call: str | None = None
+
+
+class ApprovalGiven(Happening, frozen=True, kw_only=True, tag="approval_answered"):
+    approved: bool
+    by: Literal["user", "option", "default", "timeout", "rule", "nobody"]
+    call: str | None = None
+
+
+class AnswerAsked(Happening, frozen=True, kw_only=True, tag="answer_asked"):
+    question: str
+    choices: tuple[Json, ...] = ()
+
+
+class AnswerGiven(Happening, frozen=True, kw_only=True, tag="answer_given"):
+    text: str
+    by: Literal["user", "option", "default"]
+
+
+class Rehearsed(Happening, frozen=True, kw_only=True, tag="would_do"):
+    """What a step would do, in a dry run."""
+
+    text: str
+    cwd: str = ""
+    env: Mapping[str, str] = {}
+
+
+class Noted(Happening, frozen=True, kw_only=True, tag="note"):
+    """Something worth knowing that changes nothing."""
+
+    text: str
+
+
+AnyHappening = (
+    RunStarted
+    | RunResumed
+    | RunFinished
+    | StepStarted
+    | StepFinished
+    | RetryPlanned
+    | Decided
+    | Wrote
+    | Said
+    | Thought
+    | ToolStarted
+    | ToolProgressed
+    | ToolEnded
+    | Planned
+    | Used
+    | ApprovalAsked
+    | ApprovalGiven
+    | AnswerAsked
+    | AnswerGiven
+    | Rehearsed
+    | Noted
+)
+
+
+class Logged(msgspec.Struct, frozen=True):
+    """A happening as the log of its run has it."""
+
+    seq: int
+    at: float
+    """Seconds since 1970."""
+    happening: AnyHappening

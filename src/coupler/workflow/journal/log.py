@@ -1,0 +1,274 @@
+"""The log of a run: everything that happens, in one order, kept in the store and told to many followers.
+
+Followers get each piece of text as it comes; the store gets the pieces of a step gathered into rows, which
+have the number of their last piece. So numbers only grow, and who reads the store sees fewer of them.
+`append` never waits: neither a slow follower nor a busy disk holds up the run, which waits only in `durable`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from typing import cast
+
+from coupler.store.clock import now
+from coupler.store.errors import StoreError
+from coupler.store.run_table import RunChange, RunEntry
+from coupler.store.runs import Runs
+from coupler.workflow.journal.happenings import (
+    AnyHappening,
+    Happening,
+    Logged,
+    Place,
+    RunFinished,
+    RunResumed,
+    Said,
+    StepFinished,
+    Thought,
+    Wrote,
+)
+from coupler.workflow.journal.pieces import PIECE_KINDS, Gathering, Hiding, Piece, row_of
+from coupler.workflow.journal.recent import ENTRY_COST, Recent
+from coupler.workflow.journal.record import logged_in
+from coupler.workflow.journal.secrecy import Secrecy
+
+log = logging.getLogger("coupler.workflow")
+
+FLUSH_AFTER = 0.25
+"""Seconds that what happens waits for more, unless somebody must know that it is durable."""
+
+FLUSH_AT = 64 * 1024
+"""Bytes, roughly, that are pending before they are written earlier."""
+
+RETRY_AFTER = 1.0
+"""Seconds between a failure and the next try."""
+
+MOST_PENDING = 64 * 1024 * 1024
+"""Bytes that are kept while they cannot be written; beyond that text is dropped."""
+
+
+class Log:
+    """Of one run that this process holds. Used on the event loop's thread only."""
+
+    def __init__(self, runs: Runs, id: str, number: int, seq: int, secrecy: Secrecy) -> None:
+        self._runs = runs
+        self._id = id
+        self._number = number
+        self._seq = seq
+        self._secrecy = secrecy
+        self._hiding = Hiding(secrecy)
+        self._gathering = Gathering()
+        self._recent = Recent(seq)
+        self._rows: list[RunEntry] = []
+        self._change: RunChange | None = None
+        self._size = 0
+        self._due_at = FLUSH_AT
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = asyncio.Lock()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_in_trouble = False
+        self._is_over = False
+
+    @property
+    def seq(self) -> int:
+        """The number of the last happening; 0 before the first."""
+        return self._seq
+
+    def append(self, happening: Happening) -> None:
+        """Something happens. It is told to followers now, and written within a quarter of a second."""
+        if self._is_over:
+            log.debug("after the end of %s: %s", self._id, type(happening).__name__)
+            return
+        match happening:
+            case Said() | Thought() | Wrote():
+                shown = self._hiding.shown(happening)
+                if shown is not None:
+                    self._add_piece(shown)
+            case _:
+                self._end_texts(happening)
+                self._add(happening)
+        self._see_to_writing()
+        self._wake()
+
+    async def durable(self) -> None:
+        """Wait until everything so far survives the death of this process; raises StoreError if it cannot.
+
+        After that nothing is lost: it is tried again, in its order, by the next call or within a second.
+        """
+        async with self._writing:
+            self._stop_timer()
+            rows, change, size = self._take()
+            if not rows:
+                return
+            try:
+                await self._runs.write(self._number, rows, change, size)
+            except BaseException as error:
+                self._give_back(rows, change, size, error)
+                raise
+            self._note_written()
+
+    async def follow(self, after: int = 0) -> AsyncIterator[Logged]:
+        """What happened after an entry and what happens from now on, until the run is over or closed.
+
+        What is too old to be in memory is read from the store, where neighbouring pieces of text are one.
+        `after` is 0, or a number that is in the store.
+        """
+        position = after
+        while True:
+            while position < self._recent.start:
+                until = self._recent.start
+                while entries := await self._runs.entries(self._id, position, until):
+                    for entry in entries:
+                        position = entry.seq
+                        yield logged_in(entry)
+                position = until
+            batch = self._recent.batch_after(position)
+            index = 0
+            while True:
+                while index < len(batch.entries):
+                    logged = batch.entries[index]
+                    index += 1
+                    if logged.seq > position:
+                        position = logged.seq
+                        yield logged
+                if batch.is_sealed:
+                    break
+                if self._is_over:
+                    return
+                await self._next_change()
+
+    async def close(self) -> None:
+        """Write what is left; followers end after it. Raises StoreError if it cannot be written."""
+        if not self._is_over:
+            self._release_texts(self._hiding.places)
+            self._is_over = True
+        self._wake()
+        try:
+            await self.durable()
+        finally:
+            self._stop_timer()
+
+    def _end_texts(self, happening: Happening) -> None:
+        """Before anything else of a step comes what is held back of its texts; before the end, all of it."""
+        self._release_texts([happening.place])
+        match happening:
+            case StepFinished():
+                self._hiding.forget(happening.place)
+            case RunFinished():
+                self._release_texts(self._hiding.places)
+        self._rows += self._gathering.close()
+
+    def _release_texts(self, places: Iterable[Place | None]) -> None:
+        for place in places:
+            for piece in self._hiding.ended(place):
+                self._add_piece(piece)
+
+    def _add_piece(self, piece: Piece) -> None:
+        at = now()
+        self._seq += 1
+        self._recent.add(Logged(self._seq, at / 1000, piece), len(piece.text))
+        row = self._gathering.add(piece, self._seq, at)
+        if row is not None:
+            self._rows.append(row)
+        self._size += len(piece.text) + ENTRY_COST
+
+    def _add(self, happening: Happening) -> None:
+        kept = self._secrecy.kept(happening)
+        at = now()
+        row = row_of(kept, self._seq + 1, at)
+        self._seq += 1
+        self._rows.append(row)
+        self._recent.add(Logged(self._seq, at / 1000, cast(AnyHappening, kept)), len(row.body))
+        self._size += len(row.body) + ENTRY_COST
+        match kept:
+            case RunResumed():
+                self._change = RunChange("running")
+            case RunFinished():
+                self._change = RunChange(kept.status, kept.exit_code, _storable(kept.message))
+                self._is_over = True
+
+    def _see_to_writing(self) -> None:
+        if self._size >= self._due_at:
+            self._write_at_once()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_AFTER, self._write_at_once)
+
+    def _write_at_once(self) -> None:
+        """Write without waiting; what cannot be written now is tried again later."""
+        self._stop_timer()
+        if self._writing.locked():
+            self._try_again(FLUSH_AFTER)
+            return
+        rows, change, size = self._take()
+        if not rows:
+            return
+        try:
+            is_written = self._runs.write_at_once(self._number, rows, change)
+        except StoreError as error:
+            self._give_back(rows, change, size, error)
+            return
+        if is_written:
+            self._note_written()
+        else:
+            self._give_back(rows, change, size, None)
+
+    def _take(self) -> tuple[list[RunEntry], RunChange | None, int]:
+        rows = self._rows + self._gathering.close()
+        taken = rows, self._change, self._size
+        self._recent.seal()
+        self._rows, self._change, self._size, self._due_at = [], None, 0, FLUSH_AT
+        return taken
+
+    def _give_back(
+        self, rows: list[RunEntry], change: RunChange | None, size: int, error: BaseException | None
+    ) -> None:
+        """What could not be written stands before everything that came since."""
+        self._rows[:0] = rows
+        self._change = self._change or change
+        self._size += size
+        if isinstance(error, StoreError) and not self._is_in_trouble:
+            log.warning("the run %s cannot be stored, trying again: %s", self._id, error)
+            self._is_in_trouble = True
+        if self._size > MOST_PENDING:
+            self._shed()
+        self._due_at = self._size + FLUSH_AT
+        self._try_again(FLUSH_AFTER if error is None else RETRY_AFTER)
+
+    def _shed(self) -> None:
+        log.error(
+            "the log of the run %s could not be written for too long: a part of its text is lost", self._id
+        )
+        self._rows = [row for row in self._rows if row.kind not in PIECE_KINDS]
+        self._size = sum(len(row.body) + ENTRY_COST for row in self._rows)
+        self._recent.shrink()
+
+    def _note_written(self) -> None:
+        self._is_in_trouble = False
+        self._recent.shrink()
+
+    def _try_again(self, delay: float) -> None:
+        self._due_at = self._size + FLUSH_AT
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(delay, self._write_at_once)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _next_change(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _wake(self) -> None:
+        if self._waiting:
+            for future in self._waiting:
+                if not future.done():
+                    future.set_result(None)
+            self._waiting.clear()
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,1 @@
+"""Files of workflows: read with lines and columns, by one table of keys; found, bundled and trusted."""

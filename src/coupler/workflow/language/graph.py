@@ -1,0 +1,190 @@
+"""A workflow as a flowchart in Mermaid's language: its steps, and the ways between them.
+
+Branches and loops are boxes around their steps. What a workflow's author wrote is escaped, so that it stays
+text in whatever shows the chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coupler.workflow.engine.titles import plain_title
+from coupler.workflow.language.definition import (
+    Agent,
+    Approve,
+    Ask,
+    Call,
+    Converse,
+    ForEach,
+    Gate,
+    Goto,
+    Parallel,
+    Run,
+    Set,
+    Step,
+    Stop,
+    While,
+    Workflow,
+    inner_lists,
+)
+
+LONGEST_LABEL = 60
+"""Characters."""
+
+_SHAPES: dict[type, tuple[str, str]] = {
+    Run: ("[", "]"),
+    Agent: ("(", ")"),
+    Converse: ("([", "])"),
+    Approve: ("{", "}"),
+    Ask: ("[/", "/]"),
+    Call: ("[[", "]]"),
+    Set: ("{{", "}}"),
+    Stop: ("((", "))"),
+}
+_START, _END = "begin", "finish"
+
+
+def mermaid(workflow: Workflow) -> str:
+    """The flowchart of a workflow."""
+    return "\n".join(["flowchart TD", *_Chart(workflow).lines()]) + "\n"
+
+
+class _Chart:
+    """Numbers the steps, so that no id means something in Mermaid."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self._workflow = workflow
+        self._count = 0
+
+    def lines(self) -> Iterator[str]:
+        hooks = self._workflow.hooks
+        yield f"  {_START}((start))"
+        yield from self._list(self._workflow.steps, _START, _END, "  ")
+        yield f"  {_END}((end))"
+        for name, steps, way in (
+            ("start", hooks.start, f"{_START} -.-> hooks_start"),
+            ("error", hooks.error, f"{_END} -.->|failed| hooks_error"),
+            ("cancel", hooks.cancel, f"{_END} -.->|cancelled| hooks_cancel"),
+            ("end", hooks.end, f"{_END} -.-> hooks_end"),
+        ):
+            if steps:
+                yield from self._box(f"hooks_{name}", f"hooks: {name}", [steps], "  ")
+                yield f"  {way}"
+
+    def _list(
+        self, steps: Sequence[Step], before: str | None, after: str | None, indent: str
+    ) -> Iterator[str]:
+        """Steps and the ways between them; `before` and `after` are what stands around the list, if drawn."""
+        names = [self._name(step) for step in steps]
+        for step, name in zip(steps, names, strict=True):
+            yield from self._step(step, name, indent)
+        entries = [_entry(step, name) for step, name in zip(steps, names, strict=True)]
+        if before is not None:
+            yield f"{indent}{before} --> {entries[0]}"
+        by_id = {step.id: entry for step, entry in zip(steps, entries, strict=True)}
+        for number, (step, name) in enumerate(zip(steps, names, strict=True)):
+            following = entries[number + 1] if number + 1 < len(steps) else after
+            for way in _ways(step, name, following, after, by_id):
+                yield f"{indent}{way}"
+
+    def _name(self, step: Step) -> str:
+        self._count += 1
+        return f"s{self._count}_{step.id}"
+
+    def _step(self, step: Step, name: str, indent: str) -> Iterator[str]:
+        if step.condition is not None:
+            yield f'{indent}{name}_if{{"if {label(str(step.condition))}"}}'
+        if _asks_before(step):
+            question = step.gate.question if step.gate is not None else None
+            yield f'{indent}{name}_gate{{"{label(question or f"Run {step.id}?")}"}}'
+        if isinstance(step, Parallel | ForEach | While):
+            yield from self._box(name, _box_title(step), [*inner_lists(step)], indent)
+        else:
+            opening, closing = _SHAPES[type(step)]
+            title = label(plain_title(step))
+            text = f"<b>{step.id}</b><br/>{title}" if step.is_named else title
+            yield f'{indent}{name}{opening}"{text}"{closing}'
+
+    def _box(self, name: str, title: str, lists: Sequence[Sequence[Step]], indent: str) -> Iterator[str]:
+        yield f'{indent}subgraph {name}["{label(title)}"]'
+        for steps in lists:
+            yield from self._list(steps, None, None, f"{indent}  ")
+        yield f"{indent}end"
+
+
+def label(text: str) -> str:
+    """Text as it may stand in a chart: in one line, and nothing in it means anything."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    cut = line if len(line) <= LONGEST_LABEL else f"{line[: LONGEST_LABEL - 1]}…"
+    return "".join(char if char.isalnum() or char in _HARMLESS else f"#{ord(char)};" for char in cut)
+
+
+_HARMLESS = " .,:;?!…_+-*/=()[]'"
+
+
+def _entry(step: Step, name: str) -> str:
+    """Where one comes in."""
+    if step.condition is not None:
+        return f"{name}_if"
+    return f"{name}_gate" if _asks_before(step) else name
+
+
+def _asks_before(step: Step) -> bool:
+    return step.gate is not None and (step.gate.question is not None or not step.gate.tools)
+
+
+def _ways(
+    step: Step, name: str, following: str | None, after: str | None, entries: dict[str, str]
+) -> Iterator[str]:
+    """Where it goes on from a step, and from the questions before it."""
+    if step.condition is not None:
+        yield f"{name}_if -->|yes| {f'{name}_gate' if _asks_before(step) else name}"
+        yield from _to(f"{name}_if", "-->|no|", following)
+    if step.gate is not None and _asks_before(step):
+        yield f"{name}_gate -->|yes| {name}"
+        yield from _denied(f"{name}_gate", step.gate, following, after)
+    if isinstance(step, Approve):
+        yield from _denied(name, step.question, following, after)
+    yield from _onwards(step, name, after if isinstance(step, Stop) else following, entries)
+    if step.on_error is not None:
+        for kind, handling in (("error", step.on_error.default), *step.on_error.of_kinds.items()):
+            if isinstance(handling, Goto):
+                yield from _goto(name, f"on {kind}", "-.->", handling, entries)
+
+
+def _onwards(step: Step, name: str, following: str | None, entries: dict[str, str]) -> Iterator[str]:
+    word = "yes" if isinstance(step, Approve) else ""
+    if step.goto is not None:
+        yield from _goto(name, word or "goto", "-->", step.goto, entries)
+    else:
+        yield from _to(name, f"-->|{word}|" if word else "-->", following)
+
+
+def _denied(name: str, gate: Gate, following: str | None, after: str | None) -> Iterator[str]:
+    if gate.on_deny == "skip":
+        yield from _to(name, "-->|no|", following)
+    else:
+        yield from _to(name, f"-->|no: {gate.on_deny}|", after)
+
+
+def _goto(name: str, word: str, arrow: str, target: Goto, entries: dict[str, str]) -> Iterator[str]:
+    if target.step in entries:
+        times = f", at most {target.most} times" if target.most is not None else ""
+        yield f"{name} {arrow}|{word}{times}| {entries[target.step]}"
+
+
+def _to(name: str, arrow: str, following: str | None) -> Iterator[str]:
+    if following is not None:
+        yield f"{name} {arrow} {following}"
+
+
+def _box_title(step: Parallel | ForEach | While) -> str:
+    title = step.description or step.id
+    match step:
+        case Parallel():
+            return f"{title}: parallel, wait for {step.wait}"
+        case ForEach():
+            items = step.items if isinstance(step.items, str) else f"{len(step.items)} items"
+            return f"{title}: for each {step.name} of {items}"
+        case While():
+            return f"{title}: while {step.test}"

@@ -1,0 +1,325 @@
+"""Inputs of a workflow: how they are written on a command line, and which values fit.
+
+`-i name=value`, `--input name=value`, `--input=name=value` and `name=value` are the same. Other words are
+free text for the input that takes the `rest`. A value is what comes after the first `=`, whatever is in it.
+
+Texts are read by the type of their input: booleans are `true`, `yes`, `on`, `1` and their opposites; a list
+is a JSON array, or its items with line ends or commas between, or one item each time that the input is given;
+an object is JSON; a file is a path from the current directory on, and must be there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+import msgspec
+
+from coupler.config.errors import shown
+from coupler.forms.pattern import Pattern
+from coupler.workflow.errors import InputError
+from coupler.workflow.language.definition import Input, InputType, Json, Workflow
+
+LONGEST_NUMBER = 300
+"""Characters of a number."""
+
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=(.*)", re.DOTALL)
+_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True} | {
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+_CALLED: Mapping[InputType, str] = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "list": "a list",
+    "object": "a JSON object",
+    "file": "a path",
+}
+
+
+def pairs_in(words: Sequence[str], workflow: Workflow) -> dict[str, str]:
+    """Names and texts of the words after a workflow's name; raises InputError with all that is wrong."""
+    problems: list[str] = []
+    given: dict[str, list[str]] = {}
+    free: list[str] = []
+    for word, is_option in _words(words, problems):
+        pair = _PAIR.fullmatch(word)
+        if pair and (pair[1] in workflow.inputs or is_option or _rest(workflow) is None):
+            given.setdefault(pair[1], []).append(pair[2])
+        elif is_option:
+            problems.append(f"`{shown(word, 60)}` is no input: write it as name=value")
+        else:
+            free.append(word)
+    if free:
+        _add_free_text(" ".join(free), workflow, given, problems)
+    problems += [_unknown(name, workflow) for name in given if name not in workflow.inputs]
+    problems += [
+        f"input `{name}` is given {len(texts)} times: give it once"
+        for name, texts in given.items()
+        if len(texts) > 1 and name in workflow.inputs and workflow.inputs[name].type != "list"
+    ]
+    _raise(problems, workflow)
+    return {name: texts[0] if len(texts) == 1 else json.dumps(texts) for name, texts in given.items()}
+
+
+def bind(workflow: Workflow, given: Mapping[str, Json], cwd: str) -> dict[str, Json]:
+    """The value of every input: as it was given, its default, or null; raises InputError with all problems.
+
+    Texts are read by the type of their input, other values have to be of it.
+    """
+    problems = [_unknown(name, workflow) for name in given if name not in workflow.inputs]
+    values: dict[str, Json] = {}
+    for name, declared in workflow.inputs.items():
+        try:
+            if name in given:
+                values[name] = _bound(declared, given[name], cwd)
+            elif declared.default is not msgspec.UNSET:
+                values[name] = None if declared.default is None else _bound(declared, declared.default, cwd)
+            elif declared.required:
+                problems.append(f"input `{name}` is missing: give it as {name}={_called(declared).upper()}")
+            else:
+                values[name] = None
+        except InputError as error:
+            problems.append(str(error))
+    _raise(problems, workflow)
+    return values
+
+
+def check_given(declared: Input, value: Json) -> None:
+    """Raise InputError unless a value can be given for an input."""
+    _bound(declared, value, ".")
+
+
+def as_input(declared: Input, text: str, cwd: str) -> Json:
+    """The value that a text stands for; raises InputError."""
+    problem = f"input `{declared.name}` has to be {_CALLED[declared.type]}, not {_quoted(declared, text)}"
+    try:
+        value = _READ[declared.type](text, cwd)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{problem}{_detail(declared, error)}") from None
+    check_value(declared, value)
+    return value
+
+
+def usage(workflow: Workflow) -> str:
+    """The inputs of a workflow, one in a line."""
+    if not workflow.inputs:
+        return f"`{workflow.name}` takes no inputs"
+    rows = [(_spelling(declared), _about(declared)) for declared in workflow.inputs.values()]
+    width = max(len(spelling) for spelling, _ in rows)
+    return "\n".join(
+        [f"inputs of `{workflow.name}`:", *(f"  {name:{width}}  {about}".rstrip() for name, about in rows)]
+    )
+
+
+# Words
+
+
+def _words(words: Sequence[str], problems: list[str]) -> Iterator[tuple[str, bool]]:
+    """Each word that may be an input, and whether an option says that it is one."""
+    waiting = iter(words)
+    for word in waiting:
+        if word == "--":
+            yield from ((rest, False) for rest in waiting)
+        elif word in ("-i", "--input"):
+            following = next(waiting, None)
+            if following is None:
+                problems.append(f"`{word}` needs an input after it: name=value")
+            else:
+                yield following, True
+        elif word.startswith("--input="):
+            yield word.removeprefix("--input="), True
+        elif word.startswith("-i") and _PAIR.fullmatch(word[2:]):
+            yield word[2:], True
+        else:
+            yield word, False
+
+
+def _rest(workflow: Workflow) -> Input | None:
+    return next((declared for declared in workflow.inputs.values() if declared.rest), None)
+
+
+def _add_free_text(text: str, workflow: Workflow, given: dict[str, list[str]], problems: list[str]) -> None:
+    rest = _rest(workflow)
+    if rest is None:
+        problems.append(f"`{shown(text, 60)}` is no input: write inputs as name=value")
+    else:
+        given.setdefault(rest.name, []).append(text)
+
+
+def _unknown(name: str, workflow: Workflow) -> str:
+    near = get_close_matches(name[:60], workflow.inputs, n=1)
+    hint = f": did you mean `{near[0]}`?" if near else ""
+    return f"there is no input `{shown(name, 60)}`{hint}"
+
+
+def _raise(problems: list[str], workflow: Workflow) -> None:
+    if problems:
+        raise InputError("\n".join([*problems, usage(workflow)]))
+
+
+# Values
+
+
+def _bound(declared: Input, value: Json, cwd: str) -> Json:
+    if isinstance(value, str):
+        return as_input(declared, value, cwd)
+    if isinstance(value, bool) is not (declared.type == "boolean") or not isinstance(
+        value, _TYPES[declared.type]
+    ):
+        raise InputError(f"input `{declared.name}` has to be {_CALLED[declared.type]}")
+    check_value(declared, value)
+    return value
+
+
+_TYPES: Mapping[InputType, type | tuple[type, ...]] = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "list": (list, tuple),
+    "object": Mapping,
+    "file": str,
+}
+
+
+def _integer(text: str, cwd: str) -> int:
+    if len(text) > LONGEST_NUMBER or not re.fullmatch(r"\s*[-+]?[0-9]+\s*", text):
+        raise ValueError
+    return int(text)
+
+
+def _number(text: str, cwd: str) -> float:
+    try:
+        return _integer(text, cwd)
+    except ValueError:
+        number = float(text) if len(text) <= LONGEST_NUMBER else math.nan
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _boolean(text: str, cwd: str) -> bool:
+    if text.strip().lower() not in _BOOLEANS:
+        raise ValueError("write `true` or `false`")
+    return _BOOLEANS[text.strip().lower()]
+
+
+def _list(text: str, cwd: str) -> list[Json]:
+    if text.lstrip().startswith("["):
+        items = json.loads(text)
+        assert isinstance(items, list)
+        return items
+    parts = text.splitlines() if "\n" in text else text.split(",")
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _object(text: str, cwd: str) -> dict[str, Json]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
+
+
+def _file(text: str, cwd: str) -> str:
+    path = Path(cwd, text).expanduser().absolute()
+    if not text or not path.exists():
+        raise ValueError("there is no such file")
+    return str(path)
+
+
+_READ: Mapping[InputType, Callable[[str, str], Json]] = {
+    "string": lambda text, cwd: text,
+    "integer": _integer,
+    "number": _number,
+    "boolean": _boolean,
+    "list": _list,
+    "object": _object,
+    "file": _file,
+}
+
+
+def check_value(declared: Input, value: Json) -> None:
+    """Raise InputError unless a value of the right type is also one of those that are wanted."""
+    items = list(value) if declared.type == "list" else [value]
+    for item in items:
+        if declared.enum and not any(_is_same(item, choice) for choice in declared.enum):
+            choices = ", ".join(shown(str(choice), 60) for choice in declared.enum)
+            raise InputError(
+                f"input `{declared.name}` has to be one of {choices}, not {_quoted(declared, item)}"
+            )
+        if declared.pattern is not None and isinstance(item, str):
+            _check_pattern(declared, item)
+    if declared.min is not None or declared.max is not None:
+        _check_size(declared, value)
+
+
+def _is_same(value: Json, choice: Json) -> bool:
+    return bool(value == choice) and isinstance(value, bool) is isinstance(choice, bool)
+
+
+def _check_pattern(declared: Input, text: str) -> None:
+    try:
+        fits = Pattern(f"^(?:{declared.pattern})$").found_in(text)
+    except ValueError as error:
+        raise InputError(f"input `{declared.name}` cannot be checked: {error}") from None
+    if not fits:
+        pattern = shown(declared.pattern or "", 60)
+        raise InputError(
+            f"input `{declared.name}` has to fit the pattern {pattern}, not {_quoted(declared, text)}"
+        )
+
+
+def _check_size(declared: Input, value: Json) -> None:
+    """Numbers by their value, texts, lists and objects by their length."""
+    is_number = declared.type in ("integer", "number")
+    size, unit = (value, "") if is_number else (len(value), " long")
+    if declared.min is not None and size < declared.min:
+        raise InputError(f"input `{declared.name}` has to be at least {declared.min:g}{unit}")
+    if declared.max is not None and size > declared.max:
+        raise InputError(f"input `{declared.name}` has to be at most {declared.max:g}{unit}")
+
+
+# Sentences
+
+
+def _quoted(declared: Input, value: object) -> str:
+    return "what was given" if declared.secret else f"`{shown(str(value), 60)}`"
+
+
+def _detail(declared: Input, error: Exception) -> str:
+    """What the reader of a type has said; that of JSON repeats nothing of the text."""
+    if declared.type in ("boolean", "list", "object", "file") and str(error):
+        return f": {error}"
+    return ""
+
+
+def _called(declared: Input) -> str:
+    return {"string": "text", "list": "items", "object": "json", "file": "path"}.get(
+        declared.type, declared.type
+    )
+
+
+def _spelling(declared: Input) -> str:
+    return f"{declared.name}={_called(declared).upper()}"
+
+
+def _about(declared: Input) -> str:
+    """What an input is for, and what may be given."""
+    notes = ["required"] if declared.required and declared.default is msgspec.UNSET else []
+    if declared.enum:
+        notes.append("one of " + ", ".join(shown(str(choice), 60) for choice in declared.enum))
+    if declared.default not in (msgspec.UNSET, None) and not declared.secret:
+        notes.append(f"default {shown(json.dumps(declared.default, ensure_ascii=False), 60)}")
+    if declared.rest:
+        notes.append("also the words without a name")
+    about = shown(declared.description, 200)
+    return f"{about} ({'; '.join(notes)})" if notes and about else about or "; ".join(notes)

@@ -1,0 +1,1 @@
+"""What can be known to go wrong with a workflow before it runs."""

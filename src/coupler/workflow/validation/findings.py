@@ -1,0 +1,119 @@
+"""What a check of a workflow finds, and where in the file it stands, as exactly as that can be told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Literal
+
+from coupler.workflow.errors import Problem
+from coupler.workflow.language.definition import Position, Step
+from coupler.workflow.language.notes import listed
+from coupler.workflow.language.reading import Reading, load
+from coupler.workflow.language.source import Fields, Items, Node, Scalar
+
+MOST_PROBLEMS = 100
+"""Problems of one file that are told; more of them help nobody."""
+
+
+MOST_NAMES = 12
+"""Names that a sentence lists."""
+
+
+class Findings:
+    """The problems of one file so far, each of them once."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.root = reading.root
+        self._problems: dict[Problem, None] = {}
+        self._lines = load(reading.workflow.file).decode("utf-8", "replace").splitlines()
+        self._steps = {node.position: node for node in _mappings_in(reading.root)}
+
+    @property
+    def problems(self) -> list[Problem]:
+        return [*self._problems]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more is told: what else is wrong need not be looked for."""
+        return len(self._problems) >= MOST_PROBLEMS
+
+    def wrong(self, position: Position, message: str) -> None:
+        self._add(position, message, "error")
+
+    def warn(self, position: Position, message: str) -> None:
+        """Of what can run all the same."""
+        self._add(position, message, "warning")
+
+    def _add(self, position: Position, message: str, severity: Literal["error", "warning"]) -> None:
+        if not self.is_full:
+            self._problems[Problem(position, message, severity)] = None
+
+    def node_of(self, step: Step, *path: str) -> Node | None:
+        """What a step says under a key, and the keys inside of that."""
+        return inner_node(self._steps.get(step.position), *path)
+
+    def place_of(self, step: Step, *path: str) -> Position:
+        """The same as a place; without such a key, that of the step."""
+        node = self.node_of(step, *path)
+        return step.position if node is None else node.position
+
+    def place_in(self, node: Scalar, line: int, spelling: re.Pattern[str]) -> Position:
+        """Where something stands that a line of a text says: found in the file if it is written there so."""
+        start = node.position
+        if node.is_block:
+            place = node.position_at(line)
+            return self._found(spelling, place.line, 0, place.line) or place
+        last = start.line + node.text.count("\n") + len(node.text) // 20 + 1
+        return self._found(spelling, start.line, start.column - 1, last) or start
+
+    def _found(self, spelling: re.Pattern[str], first: int, column: int, last: int) -> Position | None:
+        for number in range(first, min(last, len(self._lines)) + 1):
+            text = self._lines[number - 1]
+            if found := spelling.search(text, column if number == first else 0):
+                return Position(self.root.position.file, number, found.start() + 1)
+        return None
+
+
+def nearest(wrong: str, known: Sequence[str]) -> str:
+    """The end of a sentence about a name that is not there: the nearest, else those there are, if few."""
+    near = get_close_matches(wrong[:60], known, n=1)
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return f"use one of {listed(known)}" if len(known) <= MOST_NAMES else f"it is none of {len(known)} names"
+
+
+def inner_node(node: Node | None, *path: str) -> Node | None:
+    """What stands under keys that are inside of each other."""
+    for key in path:
+        node = node.get(key) if isinstance(node, Fields) else None
+    return node
+
+
+def scalars_in(node: Node | None) -> Iterator[Scalar]:
+    """All values below a node."""
+    match node:
+        case Scalar():
+            yield node
+        case Items():
+            for each in node.nodes:
+                yield from scalars_in(each)
+        case Fields():
+            for each in node.values.values():
+                yield from scalars_in(each)
+        case None:
+            pass
+
+
+def _mappings_in(node: Node) -> Iterator[Fields]:
+    match node:
+        case Items():
+            for each in node.nodes:
+                yield from _mappings_in(each)
+        case Fields():
+            yield node
+            for each in node.values.values():
+                yield from _mappings_in(each)
+        case _:
+            pass

@@ -1,0 +1,227 @@
+"""Names in templates and expressions: whether they can mean something where they stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from coupler.config.errors import shown
+from coupler.workflow.expressions.references import Names, Reference
+from coupler.workflow.language.definition import Call, ForEach, Parallel, Set, Step, While, Workflow
+from coupler.workflow.language.notes import listed
+from coupler.workflow.validation.fields import PARTS, fields_of
+from coupler.workflow.validation.findings import nearest
+from coupler.workflow.validation.views import View, Views, with_branches
+
+STARTS = ("inputs", "secrets", "steps", "vars", "run")
+
+
+class Sight(NamedTuple):
+    """From where a text sees."""
+
+    view: View
+    rounds: While | None = None
+    """The `while` whose test it is: it may name the steps inside, once there was a round."""
+    has_choice: bool = False
+    """Whether a part of it may be left out."""
+
+
+class NameCheck:
+    """Judges the names that a workflow uses."""
+
+    def __init__(self, workflow: Workflow, views: Views, called: Mapping[tuple[str, str], Workflow]) -> None:
+        self._workflow = workflow
+        self._views = views
+        self._called = called
+
+    def problems(self, references: Sequence[Reference], sight: Sight) -> Iterator[tuple[Reference, str]]:
+        """What is wrong with each name, as it is seen from a place."""
+        guarded = {reference.names[:2] for reference in references if reference.guarded}
+        for reference in references:
+            is_guarded = reference.names[:2] in guarded
+            problem = self._problem(reference.names, sight, is_guarded)
+            if problem is not None:
+                yield reference, problem
+
+    def _problem(self, names: Names, sight: Sight, is_guarded: bool) -> str | None:
+        view = sight.view
+        start, second = names[0], names[1] if len(names) > 1 else None
+        if start in view.loop_names():
+            return None
+        if start not in STARTS:
+            return self._unknown_start(str(start), view)
+        if not isinstance(second, str):
+            return None
+        match start:
+            case "inputs":
+                return self._unless_known("input", second, [*self._workflow.inputs], "`inputs` has none")
+            case "secrets":
+                return self._secret(second)
+            case "vars":
+                return self._variable(second, view, is_guarded)
+            case "run":
+                return _unless_in(view.run_names(), second, "`run` has no")
+            case _:
+                return self._step(names, sight, is_guarded)
+
+    def _unknown_start(self, name: str, view: View) -> str:
+        if name in ("item", "index"):
+            return f"`{name}` is there only inside of a loop"
+        for where, known in (
+            ("inputs", self._workflow.inputs),
+            ("steps", view.step_ids()),
+            ("vars", view.variables()),
+            ("secrets", self._workflow.secrets),
+        ):
+            if name in known:
+                return f"there is no name `{shown(name, 60)}`; did you mean `{where}.{name}`?"
+        names = [*STARTS, *sorted(view.loop_names())]
+        return f"there is no name `{shown(name, 60)}`; {nearest(name, names)}"
+
+    def _unless_known(self, what: str, name: str, known: Sequence[str], empty: str) -> str | None:
+        if name in known:
+            return None
+        return f"there is no {what} `{shown(name, 60)}`; {nearest(name, known) if known else empty}"
+
+    def _secret(self, name: str) -> str | None:
+        known = self._workflow.secrets
+        if name in known:
+            return None
+        near = nearest(name, known)
+        if near.startswith("did"):
+            return f"there is no secret `{shown(name, 60)}`; {near}"
+        return f"there is no secret `{shown(name, 60)}`: name the environment variable in `secrets`"
+
+    def _variable(self, name: str, view: View, is_guarded: bool) -> str | None:
+        if view.has_variable(name):
+            return None
+        everywhere = self._views.anywhere.variables()
+        if name in everywhere:
+            if is_guarded:
+                return None
+            return f"`vars.{name}` cannot be set yet: set it before, or write `vars.{name} | default(…)`"
+        return self._unless_known("variable", name, sorted(everywhere), "no `set` step makes one")
+
+    def _step(self, names: Names, sight: Sight, is_guarded: bool) -> str | None:
+        name = str(names[1])
+        step = sight.view.find(name)
+        if step is None and sight.rounds is not None:
+            step = _inside(sight.rounds).get(name)
+            if step is not None and not (is_guarded or sight.has_choice):
+                advice = f"write `steps.{name} is not defined or …`"
+                return f"`steps.{name}` is not there before the first round: {advice}"
+        if step is not None:
+            return self._fields(step, f"steps.{name}", names[2:])
+        if self._views.anywhere.find(name) is None:
+            ids = [*dict.fromkeys(sight.view.step_ids())]
+            return self._unless_known("step", name, ids, "no step is over here")
+        return None if is_guarded else self._why_hidden(name, sight.view)
+
+    def _why_hidden(self, id: str, view: View) -> str:
+        around = view.steps_around()
+        for step, parents in _with_parents(self._workflow, id):
+            others = [each for each in parents if not any(each is one for one in around)]
+            loops = [each for each in others if isinstance(each, ForEach | While)]
+            if loops:
+                results = f"steps.{loops[0].id}.results"
+                return (
+                    f"`{id}` runs inside of the loop `{loops[0].id}`: its results are `{results}[0].{id}` …"
+                )
+            beside = [each for each in parents if isinstance(each, Parallel) and each not in others]
+            if beside and not any(step is each for each in around):
+                return f"`{id}` runs beside this, in a branch of `{beside[-1].id}`: use it after that"
+        return f"`{id}` cannot have run yet here: use it later, or write `steps.{id} is defined`"
+
+    def _fields(self, step: Step, spelled: str, names: Names) -> str | None:
+        """What is taken of a step: whether such a step has it."""
+        if not names:
+            return None
+        field, *rest = names
+        known = fields_of(step, self._workflow)
+        if field not in known:
+            return _no_field(step, spelled, field, known)
+        if not rest:
+            return None
+        first = rest[0]
+        if field in PARTS and isinstance(first, str):
+            return _unless_in(PARTS[str(field)], first, f"`{spelled}.{field}` has no")
+        if field == "results":
+            return self._result(step, spelled, rest)
+        if field == "output" and isinstance(first, str):
+            return self._output(step, spelled, first)
+        return None
+
+    def _result(self, loop: Step, spelled: str, names: Sequence[str | int]) -> str | None:
+        if isinstance(names[0], str):
+            return f"`{spelled}.results` is a list: write `{spelled}.results[0].{shown(names[0], 60)}`"
+        if len(names) < 2 or not isinstance(loop, ForEach | While):
+            return None
+        inside = _inside(loop)
+        step = inside.get(str(names[1]))
+        spelled = f"{spelled}.results[{names[0]}]"
+        if step is None:
+            return _unless_in([*inside], str(names[1]), f"`{spelled}` has no step")
+        return self._fields(step, f"{spelled}.{names[1]}", tuple(names[2:]))
+
+    def _output(self, step: Step, spelled: str, name: str) -> str | None:
+        match step:
+            case Set():
+                return _unless_in([*step.values], name, f"`{spelled}.output` has no")
+            case Call():
+                called = self._called.get((self._workflow.file, step.workflow))
+                if called is None:
+                    return None
+                if not called.outputs:
+                    return f"`{spelled}.output` is empty: the workflow `{called.name}` has no `outputs`"
+                return _unless_in([*called.outputs], name, f"the workflow `{called.name}` has no output")
+            case _:
+                return None
+
+
+def spelling_of(names: Names) -> re.Pattern[str]:
+    """How a name may be written, to find it in the file."""
+    start, *rest = names
+    parts = [rf"\b{re.escape(str(start))}\b"]
+    for name in rest:
+        word = re.escape(str(name))
+        parts.append(rf"(?:\s*\.\s*{word}\b|\s*\[\s*[\"']?{word}[\"']?\s*\])")
+    return re.compile("".join(parts))
+
+
+def _inside(loop: ForEach | While) -> dict[str, Step]:
+    return {each.id: each for step in loop.steps for each in with_branches(step)}
+
+
+def _with_parents(workflow: Workflow, id: str) -> Iterator[tuple[Step, tuple[Step, ...]]]:
+    """The steps that have an id, each with those that it is inside of, the outermost first."""
+    from coupler.workflow.language.definition import inner_lists
+    from coupler.workflow.validation.views import lists_of
+
+    def walk(steps: Sequence[Step], parents: tuple[Step, ...]) -> Iterator[tuple[Step, tuple[Step, ...]]]:
+        for step in steps:
+            if step.id == id:
+                yield step, parents
+            for inner in inner_lists(step):
+                yield from walk(inner, (*parents, step))
+
+    for steps in lists_of(workflow):
+        yield from walk(steps, ())
+
+
+def _no_field(step: Step, spelled: str, field: str | int, known: Sequence[str]) -> str:
+    from coupler.workflow.engine.interpreter import kind_of
+
+    kind = kind_of(step)
+    if field == "output":
+        return f"`{spelled}` has no `output`: say in its step what `output` is, or use one of {listed(known)}"
+    near = nearest(str(field), known)
+    hint = near if near.startswith("did") else f"it has {listed(known)}"
+    article = "an" if kind[0] in "aeiou" else "a"
+    return f"`{spelled}` has no `{shown(str(field), 60)}`, as it is {article} `{kind}` step: {hint}"
+
+
+def _unless_in(known: Sequence[str], name: str, sentence: str) -> str | None:
+    if name in known:
+        return None
+    return f"{sentence} `{shown(name, 60)}`; {nearest(name, known)}"

@@ -1,0 +1,267 @@
+"""What the expressions of each step can see: the same scopes as in a run, worked out from the file.
+
+A view looks into its own list of steps, as far as they can be over, and then into the view around it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from coupler.workflow.language.definition import (
+    ForEach,
+    Hooks,
+    Parallel,
+    Position,
+    Set,
+    Step,
+    While,
+    Workflow,
+    all_steps,
+    inner_lists,
+)
+from coupler.workflow.validation.succession import Succession
+
+RUN_NAMES = ("id", "workflow", "cwd", "directory")
+ENDED_RUN_NAMES = (*RUN_NAMES, "status", "message", "step", "error")
+"""What `run` has in the hooks that come after the steps."""
+
+
+class View(Protocol):
+    """What can be seen from one place of a file."""
+
+    def find(self, id: str) -> Step | None:
+        """The step that an id means here, if it can be over."""
+        ...
+
+    def step_ids(self) -> list[str]: ...
+
+    def variables(self) -> set[str]:
+        """The variables that can be set by now."""
+        ...
+
+    def has_variable(self, name: str) -> bool: ...
+
+    def loop_names(self) -> set[str]: ...
+
+    def run_names(self) -> tuple[str, ...]: ...
+
+    def steps_around(self) -> list[Step]:
+        """The steps that it is inside of, the innermost first."""
+        ...
+
+
+class WorkflowView:
+    """Seen where no step is over: before the first."""
+
+    def __init__(self, run_names: tuple[str, ...] = RUN_NAMES) -> None:
+        self._run_names = run_names
+
+    def find(self, id: str) -> Step | None:
+        return None
+
+    def step_ids(self) -> list[str]:
+        return []
+
+    def variables(self) -> set[str]:
+        return set()
+
+    def has_variable(self, name: str) -> bool:
+        return name in self.variables()
+
+    def loop_names(self) -> set[str]:
+        return set()
+
+    def run_names(self) -> tuple[str, ...]:
+        return self._run_names
+
+    def steps_around(self) -> list[Step]:
+        return []
+
+
+class OpenView(WorkflowView):
+    """Seen by what belongs to no step of its own: all that a step that uses it may see."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        super().__init__(ENDED_RUN_NAMES)
+        every = [step for steps in lists_of(workflow) for step in all_steps(steps)]
+        self._steps = {step.id: step for step in every}
+        self._variables = {name for step in every if isinstance(step, Set) for name in step.values}
+        self._loop_names = {"index", *(step.name for step in every if isinstance(step, ForEach))}
+
+    def find(self, id: str) -> Step | None:
+        return self._steps.get(id)
+
+    def step_ids(self) -> list[str]:
+        return [*self._steps]
+
+    def variables(self) -> set[str]:
+        return self._variables
+
+    def loop_names(self) -> set[str]:
+        return self._loop_names
+
+
+class StepList:
+    """A list of steps, and what can be seen around it."""
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        ways: Succession,
+        around: View,
+        *,
+        inside: Step | None = None,
+        run_names: tuple[str, ...] | None = None,
+    ) -> None:
+        self.steps = steps
+        self.ways = ways
+        self.around = around
+        self.inside = inside
+        """The step that it belongs to."""
+        self.run_names = run_names or around.run_names()
+        self.found: dict[str, tuple[int, Step]] = {}
+        """By the ids of its steps, and of those in their branches, which are ordinary ones afterwards."""
+        self.variables: dict[str, list[int]] = defaultdict(list)
+        for number, step in enumerate(steps):
+            self.found.update((each.id, (number, each)) for each in with_branches(step))
+            for name in _variables_set_by(step):
+                self.variables[name].append(number)
+
+    @property
+    def is_round(self) -> bool:
+        """Whether its steps also see those of the round before."""
+        return isinstance(self.inside, While)
+
+    @property
+    def loop_names(self) -> set[str]:
+        match self.inside:
+            case ForEach(name=name):
+                return {name, "index"}
+            case While():
+                return {"index"}
+            case _:
+                return set()
+
+    @property
+    def end(self) -> ListView:
+        return ListView(self, len(self.steps))
+
+
+class ListView:
+    """Seen at one step of a list, or at its end."""
+
+    def __init__(self, steps: StepList, number: int) -> None:
+        self.list = steps
+        self._number = number
+
+    def find(self, id: str) -> Step | None:
+        number, step = self.list.found.get(id, (-1, None))
+        return step if step is not None and self._is_over(number) else self.list.around.find(id)
+
+    def step_ids(self) -> list[str]:
+        own = [name for name, (number, _) in self.list.found.items() if self._is_over(number)]
+        return [*own, *self.list.around.step_ids()]
+
+    def variables(self) -> set[str]:
+        own = {name for name, numbers in self.list.variables.items() if any(map(self._is_over, numbers))}
+        return own | self.list.around.variables()
+
+    def has_variable(self, name: str) -> bool:
+        numbers = self.list.variables.get(name, ())
+        return any(map(self._is_over, numbers)) or self.list.around.has_variable(name)
+
+    def loop_names(self) -> set[str]:
+        return self.list.loop_names | self.list.around.loop_names()
+
+    def run_names(self) -> tuple[str, ...]:
+        return self.list.run_names
+
+    def steps_around(self) -> list[Step]:
+        own = [] if self.list.inside is None else [self.list.inside]
+        return [*own, *self.list.around.steps_around()]
+
+    def _is_over(self, number: int) -> bool:
+        if self.list.is_round:
+            return number in self.list.ways.reached
+        return self.list.ways.can_precede(number, self._number)
+
+
+class Views:
+    """The views of all steps of a workflow; a step that an alias repeats has several."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.lists: list[StepList] = []
+        self.anywhere = OpenView(workflow)
+        self._workflow = workflow
+        self._of_steps: dict[Position, list[tuple[Step, ListView]]] = defaultdict(list)
+        before = self._enter(workflow.hooks.start, WorkflowView()).end
+        self.end = self._enter(workflow.steps, before).end
+        """Where the workflow's outputs are made."""
+        self._enter_hooks(workflow.hooks)
+        for profile in workflow.agents.values():
+            for steps in _of_hooks(profile.hooks or Hooks()):
+                self._enter(steps, self.anywhere)
+
+    def of(self, position: Position) -> list[tuple[Step, ListView]]:
+        """The steps that are written at a place, and what each can see."""
+        return self._of_steps[position]
+
+    def __iter__(self) -> Iterator[tuple[Step, ListView]]:
+        for views in self._of_steps.values():
+            yield from views
+
+    def _enter_hooks(self, hooks: Hooks) -> None:
+        around: View = self.end
+        for steps in (hooks.error, hooks.cancel, hooks.end):
+            around = self._enter(steps, around, run_names=ENDED_RUN_NAMES).end
+
+    def _enter(
+        self,
+        steps: Sequence[Step],
+        around: View,
+        *,
+        inside: Step | None = None,
+        run_names: tuple[str, ...] | None = None,
+    ) -> StepList:
+        ways = Succession(steps, self._workflow.defaults)
+        entered = StepList(steps, ways, around, inside=inside, run_names=run_names)
+        self.lists.append(entered)
+        for number, step in enumerate(steps):
+            view = ListView(entered, number)
+            self._of_steps[step.position].append((step, view))
+            for inner in inner_lists(step):
+                self._enter(inner, view, inside=step)
+        return entered
+
+
+def with_branches(step: Step) -> Iterator[Step]:
+    """A step, and those that are beside it once it is over."""
+    yield step
+    if isinstance(step, Parallel):
+        for branch in step.branches:
+            for each in branch:
+                yield from with_branches(each)
+
+
+def lists_of(workflow: Workflow) -> list[tuple[Step, ...]]:
+    """The outermost lists of steps, those of hooks included."""
+    hooks = [workflow.hooks, *(profile.hooks for profile in workflow.agents.values() if profile.hooks)]
+    return [workflow.steps, *(steps for each in hooks for steps in _of_hooks(each))]
+
+
+def _of_hooks(hooks: Hooks) -> tuple[tuple[Step, ...], ...]:
+    return hooks.start, hooks.end, hooks.error, hooks.cancel
+
+
+def _variables_set_by(step: Step) -> Iterator[str]:
+    """In the list of the step itself; branches and the rounds of a `for_each` keep theirs."""
+    match step:
+        case Set():
+            yield from step.values
+        case While():
+            for each in step.steps:
+                yield from _variables_set_by(each)
+        case _:
+            pass
