@@ -17,7 +17,8 @@ from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.engine import Engine
 from coupler.workflow.engine.front import Answer, Approval
 from coupler.workflow.engine.performing import Performing
-from coupler.workflow.engine.running import Performer, Running
+from coupler.workflow.engine.running import Running
+from coupler.workflow.engine.stepping import Pause
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.expressions.flow_expressions import FlowExpressions
 from coupler.workflow.journal.happenings import Decided, Happening, Place, RunFinished, StepFinished
@@ -149,8 +150,7 @@ class Stage:
         self._called = {name: read_text(each, f"/project/{name}.yaml") for name, each in called.items()}
         self.memory = Memo()
         self.played = Played()
-        self.performer: Performer | None = None
-        """In the place of `played`."""
+        self.pause: Pause | None = None
         self.front = Answering()
         self.bundle = gather_bundle(self.workflow, self._find)
 
@@ -163,7 +163,8 @@ class Stage:
             bundle=self.bundle,
             memory=self.memory,
             expressions=FlowExpressions(),
-            performer=self.performer or self.played,
+            performer=self.played,
+            pause=self.pause,
             agents=SimpleNamespace(usage=None),  # type: ignore[arg-type]
             front=self.front,
             cwd="/",

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from coupler.workflow.engine.stepping import Stepped
 from coupler.workflow.errors import InvalidWorkflowError
 from coupler.workflow.journal.happenings import Decided, Noted, Place, RetryPlanned, RunFinished, StepStarted
 from workflow.stage import Answering, Stage
@@ -565,10 +564,9 @@ def test_step_by_step_somebody_decides_about_each_step() -> None:
         shown.append(title)
         return answers[str(place)]
 
-    played = stage.played
-    stage.performer = Stepped(pause, played)
+    stage.pause = pause
 
     finished = stage.run()
 
-    assert (finished.status, played.ran, shown) == ("cancelled", ["a"], ["say a", "say b", "say c"])
+    assert (finished.status, stage.played.ran, shown) == ("cancelled", ["a"], ["say a", "say b", "say c"])
     assert stage.ended == {"a": "success", "b": "skipped", "c": "cancelled"}

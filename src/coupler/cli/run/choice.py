@@ -42,7 +42,7 @@ class Chosen:
         if checked.bundle is None:
             raise InvalidWorkflowError(checked.errors)
         for problem in checked.problems:
-            complain(f"warning: {problem}", program)
+            complain(str(problem), program)
         return checked.bundle
 
     async def see_to_trust(self, bundle: Bundle, store: Store, terminal: QuestionTerminal | None) -> None:

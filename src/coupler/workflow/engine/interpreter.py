@@ -25,6 +25,7 @@ from coupler.workflow.engine.hooks import Beside
 from coupler.workflow.engine.retrying import delay_before_next
 from coupler.workflow.engine.running import Running
 from coupler.workflow.engine.scope import Scope
+from coupler.workflow.engine.stepping import pause_before
 from coupler.workflow.engine.titles import title_of
 from coupler.workflow.engine.tracing import note_result, span
 from coupler.workflow.engine.where import Where
@@ -186,9 +187,9 @@ class Interpreter:
         where = self._settled(step, scope, where)
         attempt = self._attempt_at(step, scope, place, where, number)
         self._memory.note(self._started(step, attempt, where))
-        denied = await pass_gate(step, attempt)
-        if denied is not None:
-            return denied
+        instead = await pass_gate(step, attempt) or await pause_before(step, attempt, self._running.pause)
+        if instead is not None:
+            return instead
         await begin_once(step, attempt)
         if is_block(step):
             return await self._within_time(step, attempt, Passage(self, scope, attempt, where).run(step))

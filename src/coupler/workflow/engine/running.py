@@ -18,6 +18,7 @@ from coupler.workflow.language.definition import Json, Step
 if TYPE_CHECKING:
     from coupler.workflow.agents.agents import Agents
     from coupler.workflow.engine.attempt import Attempt
+    from coupler.workflow.engine.stepping import Pause
     from coupler.workflow.expressions.flow_expressions import FlowExpressions
 
 
@@ -65,6 +66,8 @@ class Running:
     cwd: str
     secrets: Mapping[str, str]
     most_steps: int
+    pause: Pause | None = None
+    """Asked before each step that works, when the run goes step by step."""
     deadline: float | None = None
     """By the monotonic clock: when the time of the whole run is spent."""
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -20,7 +20,7 @@ from coupler.workflow.engine.front import Front
 from coupler.workflow.engine.performing import Performing
 from coupler.workflow.engine.rehearsing import Mocked, Rehearsing
 from coupler.workflow.engine.running import Performer, Running
-from coupler.workflow.engine.stepping import Pause, Stepped
+from coupler.workflow.engine.stepping import Pause
 from coupler.workflow.errors import InputError, RunError
 from coupler.workflow.expressions.flow_expressions import FlowExpressions, RehearsedExpressions
 from coupler.workflow.journal.happenings import Place, RunResumed, RunStarted
@@ -129,6 +129,7 @@ async def _ready(
                 performer=_performer(way, watch),
                 agents=agents,
                 front=way.front,
+                pause=way.pause,
                 cwd=run.record.cwd,
                 secrets=_environment_secrets(bundle),
                 most_steps=main.max_steps,
@@ -139,9 +140,7 @@ async def _ready(
 
 def _performer(way: Way, watch: Watch) -> Performer:
     performer: Performer = Rehearsing() if way.is_rehearsal else Performing(watch)
-    if way.mocks:
-        performer = Mocked(way.mocks, performer)
-    return performer if way.pause is None else Stepped(way.pause, performer)
+    return Mocked(way.mocks, performer) if way.mocks else performer
 
 
 def secrets_of(bundle: Bundle, inputs: Mapping[str, Json]) -> dict[str, str]:

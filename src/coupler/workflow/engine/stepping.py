@@ -13,7 +13,6 @@ from coupler.workflow.language.definition import Agent, Converse, Run, Step
 
 if TYPE_CHECKING:
     from coupler.workflow.engine.attempt import Attempt
-    from coupler.workflow.engine.running import Performer
 
 Choice = Literal["run", "skip", "stop"]
 
@@ -21,22 +20,19 @@ Pause = Callable[[Place, str], Awaitable[Choice]]
 """Says what becomes of the step at a place, which has this title."""
 
 
-class Stepped:
-    """Asks before the first attempt at each step, and leaves the work to another performer.
+async def pause_before(step: Step, attempt: Attempt, pause: Pause | None) -> Result | None:
+    """Ask before the first attempt at a step; a result instead of it if it is skipped.
 
-    Steps that only ask or decide something are not asked about: they do nothing by themselves.
+    Steps that only ask, decide or hold others are not asked about: they do nothing by themselves.
     """
-
-    def __init__(self, pause: Pause, performer: Performer) -> None:
-        self._pause = pause
-        self._performer = performer
-
-    async def perform(self, step: Step, attempt: Attempt) -> Result:
-        if attempt.number == 1 and isinstance(step, Run | Agent | Converse):
-            async with attempt.asking:
-                choice = await self._pause(attempt.place, title_of(step, attempt))
-            if choice == "skip":
-                return Result(status="skipped")
-            if choice == "stop":
-                raise Stopped("cancelled", f"it was stopped before {attempt.place}")
-        return await self._performer.perform(step, attempt)
+    if pause is None or attempt.number > 1 or not isinstance(step, Run | Agent | Converse):
+        return None
+    async with attempt.asking:
+        choice = await pause(attempt.place, title_of(step, attempt))
+    match choice:
+        case "run":
+            return None
+        case "skip":
+            return Result(status="skipped")
+        case "stop":
+            raise Stopped("cancelled", f"it was stopped before {attempt.place}")

@@ -42,7 +42,7 @@ class KnownAgents:
         """What is wrong with an agent, and whether it is unknown; None if it can be started."""
         match = _NAME.fullmatch(agent)
         place = split(agent)[0]
-        if place.endswith(".py") and not any(map(str.isspace, place)):
+        if place.endswith(".py") and not any(map(str.isspace, agent)):
             return self._problem_with_file(place, workflow)
         if match is None:
             return None if _TARGET.fullmatch(agent) else self._problem_with_command(agent)

@@ -33,9 +33,11 @@ def _own_fields(step: Step, workflow: Workflow) -> tuple[str, ...]:
         case Run():
             output = ("output",) if step.output is not None else ()
             return ("stdout", "stderr", "exit_code", *output)
-        case Agent() | Converse():
+        case Agent():
             output = ("output",) if has_output(step, workflow) else ()
             return ("text", *output, "usage", "session_id")
+        case Converse():
+            return ("text", "output", "usage", "session_id")
         case Approve():
             return ("approved",)
         case Ask():
