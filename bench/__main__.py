@@ -10,6 +10,7 @@ from lasting import LASTING_MEASURES
 from measures import MEASURES, QUICK, Effort, warm_up
 from peers import Peer, all_peers
 from results import Results
+from steps import measure_steps
 from table import render
 from targets import TARGETS
 
@@ -46,7 +47,7 @@ def measure(rounds: int, effort: Effort, home: Path, only: str) -> Results:
     """Measure every peer in every round, in turns, so that a disturbance of the machine hits all alike."""
     results = Results()
     peers = [peer for peer in all_peers() if is_ready(peer, home, results)]
-    measures = [take for take in (*MEASURES, *LASTING_MEASURES) if only in take.__name__]
+    measures = [take for take in (*MEASURES, *LASTING_MEASURES, measure_steps) if only in take.__name__]
     for number in range(rounds):
         for take in measures:
             for peer in peers:

@@ -73,6 +73,8 @@ ROUND_TRIP_UNKEPT = Figure("prompt round trip, with `--no-store`, p50", microsec
 SESSION_LIST = Figure("`session/list` over 10,000 sessions, p50", tenths)
 CANCEL = Figure("cancel of asyncio code, p50", tenths)
 CANCEL_SLOW = Figure("cancel of asyncio code, p99", tenths)
+STEP = Figure("a `run` step of a workflow, of 1,000 in a loop", tenths)
+STEP_ADDED = Figure("what Coupler adds to such a step's shell", tenths)
 
 # How much dearer an update of the longest turn is than one of the cheapest.
 SENDING_GROWTH = Figure("growth of the cost of an update sent", factor)
@@ -101,4 +103,6 @@ ROWS = [
     SESSION_LIST,
     CANCEL,
     CANCEL_SLOW,
+    STEP,
+    STEP_ADDED,
 ]

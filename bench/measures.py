@@ -43,6 +43,7 @@ class Effort:
     trips: int = 300
     rows: int = 5
     requests: int = 10
+    steps: int = 1_000
     # The SDKs would take minutes over a million updates, and nothing is asked of them there.
     longest_turn: int = 1_000_000
     longest_turn_of_others: int = 100_000
@@ -54,6 +55,7 @@ QUICK = Effort(
     trips=100,
     rows=2,
     requests=3,
+    steps=100,
     longest_turn=100_000,
     longest_turn_of_others=10_000,
 )

@@ -17,6 +17,7 @@ from figures import (
     SENDING_GROWTH,
     SENT,
     SESSION_LIST,
+    STEP_ADDED,
     Figure,
 )
 from peers import COUPLER, PYTHON, TYPESCRIPT
@@ -67,4 +68,5 @@ TARGETS = [
     Target(KEPT_SHARE, 0.85),
     Target(SESSION_LIST, 0.050),
     Target(CANCEL_SLOW, 0.200),
+    Target(STEP_ADDED, 0.010),
 ]
