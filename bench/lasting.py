@@ -22,7 +22,7 @@ from figures import (
 from measures import Effort, Values, on_one_core
 from peers import COUPLER, HERE, NO_STORE, Peer, environment
 
-PAIRS = 5
+PAIRS = 12
 SESSIONS = 10_000
 CANCELS = 300
 

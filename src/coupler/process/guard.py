@@ -10,6 +10,8 @@ import subprocess
 import weakref
 from typing import Self
 
+from coupler.process.sentry import dismiss_sentry, start_sentry
+
 SCRIPT = """
 trap '' HUP INT QUIT TERM
 read -r never
@@ -32,32 +34,9 @@ class Guard:
     @classmethod
     def over(cls, group: int) -> Self | None:
         """A guard, or None where there is no shell to be one."""
-        if not hasattr(os, "killpg"):
-            return None
-        read_end, write_end = os.pipe()
-        try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", SCRIPT, "coupler-guard", str(group)],
-                cwd="/",
-                stdin=read_end,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError:
-            os.close(write_end)
-            return None
-        finally:
-            os.close(read_end)
-        return cls(process, write_end)
+        started = start_sentry(SCRIPT, "coupler-guard", str(group))
+        return None if started is None else cls(*started)
 
     def __init__(self, process: "subprocess.Popen[bytes]", write_end: int) -> None:
-        self.dismiss = weakref.finalize(self, _dismiss, process, write_end, os.getpid())
+        self.dismiss = weakref.finalize(self, dismiss_sentry, process, write_end, os.getpid())
         """The group has ended, and nobody has to watch over it. A second call does nothing."""
-
-
-def _dismiss(process: "subprocess.Popen[bytes]", write_end: int, owner: int) -> None:
-    if os.getpid() == owner:  # else we are a forked copy, and the guard is not ours
-        process.kill()
-        process.wait()
-    os.close(write_end)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
+from coupler.process.sentry import dismiss_sentry, start_sentry
+
 SCRIPT = """
 trap '' HUP INT QUIT TERM
 groups=' '
@@ -78,30 +80,14 @@ class _Shell:
     @classmethod
     def start(cls) -> Self | None:
         """A shell that listens, or None where there is none."""
-        if not hasattr(os, "killpg"):
-            return None
-        read_end, write_end = os.pipe()
-        try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", SCRIPT, "coupler-watch"],
-                cwd="/",
-                stdin=read_end,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        except OSError:
-            os.close(write_end)
-            return None
-        finally:
-            os.close(read_end)
-        return cls(process, write_end)
+        started = start_sentry(SCRIPT, "coupler-watch")
+        return None if started is None else cls(*started)
 
     def __init__(self, process: "subprocess.Popen[bytes]", write_end: int) -> None:
         self._write_end = write_end
         # Nobody waits for a shell that does not listen.
         os.set_blocking(write_end, False)
-        self.dismiss = weakref.finalize(self, _dismiss, process, write_end, os.getpid())
+        self.dismiss = weakref.finalize(self, dismiss_sentry, process, write_end, os.getpid())
         """A second call does nothing."""
 
     def tell(self, change: str) -> bool:
@@ -111,10 +97,3 @@ class _Shell:
         except OSError:
             return False
         return True
-
-
-def _dismiss(process: "subprocess.Popen[bytes]", write_end: int, owner: int) -> None:
-    if os.getpid() == owner:  # else we are a forked copy, and the shell is not ours
-        process.kill()
-        process.wait()
-    os.close(write_end)

@@ -7,7 +7,7 @@ the latest turns are told whole, as many as fit.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,10 +45,14 @@ async def transcript_of(session: Session) -> str | None:
         return None
     entries = await _entries(session)
     turns = [*read_turns(lambda after: [] if after else entries)]
+    return transcript_of_turns(_told(turn) for turn in reversed(turns[:-1]))
+
+
+def transcript_of_turns(latest_first: Iterable[str]) -> str | None:
+    """As many of the latest turns as there is room for, in their order; None if there is none."""
     told: list[str] = []
     room = MOST_CHARACTERS
-    for turn in reversed(turns[:-1]):
-        text = _told(turn)
+    for text in latest_first:
         if len(text) > room:
             told.append(LEFT_OUT)
             break

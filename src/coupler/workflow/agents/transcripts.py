@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from coupler.relay.handover import LEFT_OUT, MOST_CHARACTERS, marked, shortened
+from coupler.relay.handover import shortened, transcript_of_turns
 from coupler.workflow.journal.happenings import Place
 from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Json
@@ -43,15 +43,7 @@ def told_to(session_id: str, kept: Kept) -> str | None:
 
 def transcript_of(session_id: str, kept: Kept) -> str | None:
     """What was said in a session, and in those before whose place it took; None if nothing is known."""
-    told: list[str] = []
-    room = MOST_CHARACTERS
-    for text in reversed([*_turns(session_id, kept)]):
-        if len(text) > room:
-            told.append(LEFT_OUT)
-            break
-        room -= len(text)
-        told.append(text)
-    return marked("\n\n".join(reversed(told))) if told else None
+    return transcript_of_turns(reversed([*_turns(session_id, kept)]))
 
 
 def _turns(session_id: str, kept: Kept) -> Iterator[str]:

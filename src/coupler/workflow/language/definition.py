@@ -7,7 +7,7 @@ and rendered when their step runs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -33,18 +33,7 @@ ErrorKind = Literal[
     "cancelled",
     "not_found",
 ]
-ERROR_KINDS: tuple[ErrorKind, ...] = (
-    "exit",
-    "timeout",
-    "template",
-    "provider",
-    "rate_limit",
-    "invalid_output",
-    "denied",
-    "budget",
-    "cancelled",
-    "not_found",
-)
+ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 
 MOST_ROUNDS = 100
 """How often a `while` goes round unless it says otherwise."""
