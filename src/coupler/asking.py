@@ -137,7 +137,7 @@ def _in_words_of_timeout(error: AgentError, left: float | None, elapsed: float) 
     is_late_start = error.kind in ("initialize", "session") and error.code is None
     if left is None or elapsed < left or not (error.kind == "deadline" or is_late_start):
         return error
-    message = f"the agent was not done within {left:.3g} s"
+    message = f"the agent was not done within {round(left, 1 if left >= 0.1 else 3):g} s"
     return AgentError("deadline", message, exit_code=error.exit_code, stderr=error.stderr, reply=error.reply)
 
 
