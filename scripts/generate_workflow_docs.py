@@ -1,55 +1,213 @@
-"""Write the tables of docs/workflow-language.md from the tables of keys in the code.
+"""Write what the pages about workflows have from the code: keys, filters, fields, limits, exit codes.
 
     python scripts/generate_workflow_docs.py [--check]
 
-Each goes between two comments that name it. `--check` writes nothing and fails on a difference.
+Each part goes between two comments that name it. `--check` writes nothing and fails on a difference.
 """
 
 from __future__ import annotations
 
+import html
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from coupler.cli.exit_codes import RUN_EXIT_CODES
+from coupler.workflow.commands.command import GRACE, MOST_HEAD, MOST_TAIL
+from coupler.workflow.engine.hooks import CANCEL_TIME
+from coupler.workflow.engine.retrying import LONGEST_DELAY
+from coupler.workflow.expressions import bounds
+from coupler.workflow.expressions.filters import FILTERS
+from coupler.workflow.expressions.flow_expressions import MOST_ITEMS
+from coupler.workflow.expressions.operations import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
+from coupler.workflow.expressions.predicates import TESTS
+from coupler.workflow.language import source
+from coupler.workflow.language.bundle import DEEPEST
+from coupler.workflow.language.definition import ERROR_KINDS, ErrorKind
 from coupler.workflow.language.keys import DEFAULTS, HOOKS, PROFILE, WORKFLOW
 from coupler.workflow.language.keys_agents import BUDGET, SERVER, TOOLS
 from coupler.workflow.language.keys_flow import AGENT_GATE, COMMON_KEYS, RETRY
 from coupler.workflow.language.keys_inputs import INPUT
 from coupler.workflow.language.keys_steps import ENDING, KINDS
+from coupler.workflow.language.reading import MOST_FILE_BYTES, read_text
 from coupler.workflow.language.table import Key
+from coupler.workflow.validation.fields import OF_ALL, PARTS, fields_of
 
-PAGE = Path(__file__).parent.parent / "docs" / "workflow-language.md"
-PARTS = (WORKFLOW, INPUT, RETRY, AGENT_GATE, BUDGET, SERVER, TOOLS, ENDING, HOOKS, PROFILE, DEFAULTS)
+DOCS = Path(__file__).parent.parent / "docs"
+TABLES = (WORKFLOW, INPUT, RETRY, AGENT_GATE, BUDGET, SERVER, TOOLS, ENDING, HOOKS, PROFILE, DEFAULTS)
+
+ONE_OF_EACH = """
+steps:
+  - {id: run, run: make}
+  - {id: agent, agent: claude, prompt: Hello}
+  - {id: converse, converse: claude}
+  - {id: approve, approve: Go on?}
+  - {id: ask, ask: Who?}
+  - {id: parallel, parallel: [{run: make}]}
+  - {id: for_each, for_each: [1], steps: [{run: make}]}
+  - {id: while, while: false, steps: [{run: make}]}
+  - {id: call, call: lint.yaml}
+  - {id: set, set: {a: 1}}
+  - {id: stop, stop: Done}
+"""
+WITH_OUTPUT = ONE_OF_EACH.replace("run: make}\n", "run: make, output: json}\n", 1).replace(
+    "prompt: Hello", "prompt: Hello, output: {type: object}"
+)
+
+FIELDS = {
+    "status": "`success`, `failed`, `skipped`, `denied` or `cancelled`",
+    "error": "why it failed",
+    "duration": "seconds, with all attempts",
+    "stdout": "what the script wrote, byte for byte",
+    "stderr": "what it wrote besides",
+    "exit_code": "how it ended; 128 and the number of a signal that ended it",
+    "text": "the answer; of a conversation the agent's last one",
+    "output": "the value: what `output` says, the typed answer, what was called gave, the variables "
+    "that were set; of a conversation a list of messages with `role` and `text`",
+    "usage": "tokens and cost, of all attempts together",
+    "session_id": "the agent's session",
+    "approved": "whether the answer was yes",
+    "results": "a list with the steps of each round, by their ids",
+}
+ERRORS: dict[ErrorKind, str] = {
+    "exit": "A command ended with a code that is not in `ok_codes`, or a called workflow stopped as failed.",
+    "timeout": "An attempt took longer than `timeout`.",
+    "template": "An expression cannot be evaluated, or a value cannot stand where it stands.",
+    "provider": "An agent failed, died, refused, or cannot do what the step wants.",
+    "rate_limit": "An agent's provider wants fewer requests. If it says how long to wait, `retry` does.",
+    "invalid_output": "What a command wrote is not what `output` says, or an agent's answer still does not "
+    "fit after all `repairs`.",
+    "denied": "Somebody said no, and `on_deny` is `fail`.",
+    "budget": "A `budget`, `max_rounds` or the `max` of a `goto` is used up. `max_steps` end the whole run.",
+    "cancelled": "An agent ended its turn as cancelled, or a called workflow was stopped as cancelled.",
+    "not_found": "A program, a directory, a file, an agent or a session is not there.",
+}
+LIMITS = (
+    ("a workflow's file", f"{source.MOST_BYTES >> 20} MiB, {source.MOST_DEPTH} levels deep"),
+    ("a file that it names", f"{MOST_FILE_BYTES >> 20} MiB"),
+    ("an expression, or a text with all its `{{ }}`", f"{bounds.MOST_SECONDS:g} s of processor time"),
+    ("memory that it takes", f"{bounds.MOST_MEMORY >> 20} MiB"),
+    ("a text that it makes", f"{bounds.MOST_TEXT:,} characters"),
+    ("a list that it makes", f"{bounds.MOST_ITEMS:,} items"),
+    ("a `range`", f"{bounds.MOST_RANGE:,} numbers"),
+    ("a whole number", f"{bounds.MOST_BITS:,} bits"),
+    ("a `for_each`", f"{MOST_ITEMS:,} items"),
+    ("workflows that call each other in a row", str(DEEPEST)),
+    (
+        "stdout, and stderr",
+        f"the first {MOST_HEAD >> 20} MiB and the last {MOST_TAIL >> 20} MiB, with a mark between them",
+    ),
+    ("the time between SIGTERM and SIGKILL", f"{GRACE:g} s"),
+    ("the time of hooks after a cancel from outside", f"{CANCEL_TIME:g} s"),
+    ("the wait that a provider asks for", f"{LONGEST_DELAY / 3600:g} h"),
+)
 
 
 def main(arguments: list[str]) -> int:
-    before = PAGE.read_text()
-    after = written(before)
-    if after == before:
-        return 0
-    if "--check" in arguments:
-        print(f"{PAGE} is out of date: run python scripts/generate_workflow_docs.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(after)
-    return 0
+    outdated = False
+    for name, parts in (
+        ("workflow-language.md", language_parts()),
+        ("running-workflows.md", running_parts()),
+    ):
+        page = DOCS / name
+        before = page.read_text()
+        after = written(before, parts)
+        if after == before:
+            continue
+        if "--check" in arguments:
+            print(f"{page} is out of date: run python scripts/generate_workflow_docs.py", file=sys.stderr)
+            outdated = True
+        else:
+            page.write_text(after)
+    return int(outdated)
 
 
-def written(page: str) -> str:
-    """The page with the tables as the code has them now."""
-    tables = {"steps": COMMON_KEYS} | {table.name: table.keys for table in (*PARTS, *KINDS.values())}
-    for name, keys in tables.items():
-        page = replaced(page, f"keys of {name}", table_of(keys))
+def written(page: str, parts: dict[str, str]) -> str:
+    """The page with these parts as the code has them now."""
+    for name, text in parts.items():
+        page = replaced(page, name, text)
     return page
 
 
-def table_of(keys: Sequence[Key]) -> str:
-    rows = ["| key | value | default | what it does | example |", "|---|---|---|---|---|"]
+def language_parts() -> dict[str, str]:
+    tables = {"steps": COMMON_KEYS} | {table.name: table.keys for table in (*TABLES, *KINDS.values())}
+    return {f"keys of {name}": table_of_keys(keys) for name, keys in tables.items()} | {
+        "words of expressions": table(("what", "names"), words_of_expressions()),
+        "fields of steps": table(("of a step", "which steps", "what it is"), fields()),
+        "kinds of errors": table(("kind", "what has happened"), errors()),
+        "limits": table(("of what", "at most"), LIMITS),
+    }
+
+
+def running_parts() -> dict[str, str]:
+    return {"exit codes": table(("code", ""), [(str(each.code), each.sentence) for each in RUN_EXIT_CODES])}
+
+
+def table_of_keys(keys: Sequence[Key]) -> str:
+    rows = []
     for key in keys:
         default = "**required**" if key.is_required else key.default
-        cells = (f"`{key.name}`", key.shape.words, default, key.sentence, f"`{key.example}`")
-        rows.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
-    return "\n".join(rows)
+        rows.append((f"`{key.name}`", key.shape.words, default, key.sentence, f"`{key.example}`"))
+    return table(("key", "value", "default", "what it does", "example"), rows)
+
+
+def words_of_expressions() -> list[tuple[str, str]]:
+    return [
+        ("filters", listed(FILTERS)),
+        ("tests, after `is`", listed(name for name in TESTS if name.isalpha())),
+        ("methods of texts", listed(TEXT_METHODS)),
+        ("methods of lists", listed(LIST_METHODS)),
+        ("methods of mappings", listed(MAPPING_METHODS)),
+        ("functions", "`range`"),
+    ]
+
+
+def fields() -> list[tuple[str, str, str]]:
+    """Each field, the kinds of steps that have it, and its parts."""
+    plain, rich = kinds_by_field(ONE_OF_EACH), kinds_by_field(WITH_OUTPUT)
+    rows = []
+    for name in (*OF_ALL, *(name for name in rich if name not in OF_ALL)):
+        kinds = [
+            f"`{kind}`" if kind in plain.get(name, ()) else f"`{kind}` that has `output`"
+            for kind in rich[name]
+        ]
+        parts = f": {listed(PARTS[name], is_sorted=False)}" if name in PARTS else ""
+        which = "all" if name in OF_ALL else ", ".join(kinds)
+        rows.append((f"`{name}`", which, f"{FIELDS[name]}{parts}"))
+    return rows
+
+
+def kinds_by_field(text: str) -> dict[str, list[str]]:
+    workflow = read_text(text, "/one-of-each.yaml")
+    by_field: dict[str, list[str]] = {}
+    for step in workflow.steps:
+        for name in fields_of(step, workflow):
+            by_field.setdefault(name, []).append(step.id)
+    return by_field
+
+
+def errors() -> list[tuple[str, str]]:
+    return [(f"`{kind}`", ERRORS[kind]) for kind in ERROR_KINDS]
+
+
+def listed(names: Iterable[str], *, is_sorted: bool = True) -> str:
+    return ", ".join(f"`{name}`" for name in (sorted(names) if is_sorted else names))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    return "\n".join(lines)
+
+
+def cell(text: str) -> str:
+    """Code with a `|` in it is HTML, because Markdown would end the cell, or show an escape as it is."""
+    return re.sub(
+        r"`([^`]*\|[^`]*)`",
+        lambda code: f"<code>{html.escape(code[1], quote=False).replace('|', '&#124;')}</code>",
+        text,
+    )
 
 
 def replaced(page: str, name: str, text: str) -> str:

@@ -97,6 +97,19 @@ class TestLedger:
         ledger.settle_all("failed", "cancelled", cancelled=True)
         assert sent[-1].meta == {"coupler": {"outcome": "cancelled"}}
 
+    @pytest.mark.parametrize(
+        ("meta", "after"),
+        [
+            ({"coupler": {"step": "a"}}, {"coupler": {"step": "a", "outcome": "cancelled"}}),
+            ({"other": 1}, {"other": 1, "coupler": {"outcome": "cancelled"}}),
+            ({"coupler": "text"}, {"coupler": {"outcome": "cancelled"}}),
+        ],
+    )
+    def test_a_cancelled_call_keeps_what_it_told_besides(self, ledger, sent, meta, after):
+        ledger.announce("One", id="1", meta=meta)
+        ledger.settle_all("failed", "cancelled", cancelled=True)
+        assert sent[-1].meta == after
+
     def test_ids_of_earlier_turns_are_taken(self, ledger):
         ledger.know({"old"})
         with pytest.raises(ValueError, match="'old' was announced before"):

@@ -18,6 +18,23 @@ def test_a_served_function_answers_a_prompt(converse):
     assert answer["result"] == {"stopReason": "end_turn"}
 
 
+def test_the_answer_carries_what_the_agent_tells_besides(share):
+    client, session = share(OBEDIENT)
+    _, answer = client.prompt(session, 'turn.meta = {"mine": {"values": [1, None, "\\ud800"]}}')
+    assert answer["result"] == {"stopReason": "end_turn", "_meta": {"mine": {"values": [1, None, "\ufffd"]}}}
+
+    secret = 'turn.session.add_secret("pin", "48151623"); turn.meta = {"mine": ["is 48151623"]}'
+    _, answer = client.prompt(session, secret)
+    assert answer["result"]["_meta"] == {"mine": ["is [secret:pin]"]}
+
+
+def test_what_no_message_can_carry_is_the_agents_error(share):
+    client, session = share(OBEDIENT)
+    _, answer = client.prompt(session, 'turn.meta = {"mine": object()}')
+    assert "error" in answer
+    still_serves(client)
+
+
 def test_an_empty_prompt_is_a_prompt(converse):
     client, session = converse("""
         async def agent(turn):

@@ -153,6 +153,28 @@ class TestShowing:
         assert "horse" not in done.output
         assert done.stdout.startswith("<[")
 
+    def test_secret_inputs_that_hold_several_texts_are_shown_and_kept_nowhere(self, place):
+        flow = """
+            inputs: {keys: {type: list, secret: true}, login: {type: object, secret: true}}
+            steps:
+              - {id: use, run: "echo {{ inputs.keys }} {{ inputs.login.password }}"}
+              - {id: gate, run: test -e mended}
+            outputs: {said: "{{ steps.use.stdout }}"}
+        """
+        given = ("keys=correct-horse,battery-staple", 'login={"password": "hunter2-hunter2"}')
+        shown = place.run(*given, code=3, text=flow).output
+        place.write("", "mended")
+        shown += place.resume("-i", given[0], "-i", given[1]).output
+
+        assert "said: [secret:inputs.keys.0] [secret:inputs.keys.1] [secret:inputs.login.password]" in shown
+        kept = b"".join(
+            file.read_bytes() for file in place.store_file.parent.glob("coupler.db*") if file.is_file()
+        )
+        for secret in ("correct-horse", "battery-staple", "hunter2-hunter2"):
+            assert secret not in shown
+            assert secret.encode() not in kept
+        assert "write it as text" in place.run("./flow.yaml", 'login={"pin": 4711}', code=1).stderr
+
     def test_a_failure_is_told_with_what_the_step_wrote_last_and_how_to_go_on(self, place):
         done = place.run(
             "--quiet", code=3, text="{steps: [{id: bad, run: 'echo no way >&2; echo broken >&2; exit 7'}]}"
@@ -249,9 +271,9 @@ class TestExitCodes:
         place.run(*words, code=code, text=f"steps: {steps}")
 
     def test_an_invalid_workflow_is_told_with_all_problems_and_their_places(self, place):
-        file = place.write("steps:\n  - {run: echo, tiemout: 3}\n  - run: echo {{ inputs.x }}\n")
+        place.write("steps:\n  - {run: echo, tiemout: 3}\n  - run: echo {{ inputs.x }}\n")
         told = place.run("./flow.yaml", code=2).stderr
-        assert f"{file}:2:" in told
+        assert "\nflow.yaml:2:17: error: " in told
         assert "timeout" in told
         place.run("./missing.yaml", code=1)
         place.run("missing", code=1)
@@ -293,9 +315,10 @@ class TestAnswers:
 
     def test_a_gate_of_a_step_is_an_approval_like_any_other(self, place):
         text = "steps: [{id: deploy, run: echo deployed > log, approve: Now?}]"
-        place.run(code=3, text=text)
+        told = place.run(code=3, text=text).stderr
         assert place.read("log") == ""
-        place.run("--yes", text=text)
+        assert f"Allow it with: coupler resume {place.ids[0]} --yes\n" in told
+        place.resume("--yes")
         assert place.read("log") == "deployed\n"
 
     ASKS = """
@@ -382,6 +405,8 @@ class TestRehearsing:
                     parallel: [{id: a, run: touch a}, {id: b, approve: Go?, run: touch b}]
                   - {id: gate, approve: Sure?}
                   - {id: no, if: false, run: touch no}
+                  - {id: end, if: not steps.one.stdout, stop: Nothing to do}
+                  - {id: perhaps, if: steps.one.stdout, stop: Enough}
             """,
         ).stdout
 
@@ -395,9 +420,13 @@ class TestRehearsing:
             "    | touch a",
             "  b  run",
             "    | touch b",
-            "gate  approve  Sure?",
+            "gate  approve",
             "  | Sure?",
-            "no  skipped: its `if` is false",
+            "no  skipped: its `if` is false, as far as is known",
+            "end  stop  Nothing to do",
+            "  ends the run there if its `if` is true",
+            "perhaps  stop  Enough",
+            "  ends the run there if its `if` is true",
         ]
         assert [each.name for each in place.directory.iterdir()] == ["flow.yaml"]
         assert place.ids == []
@@ -442,13 +471,28 @@ class TestResuming:
         assert "first" not in shown
         assert "horse" not in shown
 
+    def test_all_that_failed_beside_each_other_is_tried_again(self, place):
+        branch = "{{id: {0}, run: 'echo {0} >> log; test -e mended', retry: {{attempts: 2, delay: 0}}}}"
+        handled = "{id: h, run: 'echo h >> log; exit 1', on_error: continue}"
+        branches = f"{branch.format('a')}, [{handled}, {branch.format('b')}]"
+        flow = f"steps: [{{id: both, wait: any, parallel: [{branches}]}}]"
+        assert "coupler run: both.a: The command" in place.run(code=3, text=flow).stderr
+        place.write("", "mended")
+        place.write("", "log")
+
+        told = place.resume("--json").stdout
+
+        assert "both.b" in told
+        assert {*place.read("log").split()} == {"a", "b"}
+
     def test_a_run_that_has_ended_well_is_resumed_only_from_a_step(self, place):
         place.write("", "mended")
         place.run("token=correct-horse", text=self.FAILS)
 
         secret = ("-i", "token=correct-horse")
         assert "--from STEP" in place.resume(*secret, code=1).stderr
-        assert "never at the step" in place.resume(*secret, "--from", "second", code=1).stderr
+        never = place.resume(*secret, "--from", "each[1].wrok", code=1).stderr
+        assert "never at the step each[1].wrok; did you mean `each[1].work`?" in never
         told = place.resume(*secret, "--from", "each[1].work", "--json").stdout.splitlines()
 
         assert json.loads(told[0])["event"] == "run_resumed"
@@ -489,6 +533,26 @@ class TestResuming:
         told = place.run("--budget", "tokens=1", code=3, text=text).stderr
         assert "budget" in told
         place.run("--budget", "tokens=100000", text=text)
+
+
+def test_more_branches_than_files_that_may_be_open_take_turns(place):
+    branches = ", ".join("{run: echo x >> log}" for _ in range(30))
+    place.write(f"steps: [{{parallel: [{branches}]}}]")
+    limited = f"ulimit -n 60; exec {shlex.join(COUPLER)} run ./flow.yaml --quiet"
+
+    subprocess.run(["sh", "-c", limited], check=True, timeout=PATIENCE)
+
+    assert len(place.read("log").split()) == 30
+
+
+def test_a_directory_that_was_deleted_is_told(place, monkeypatch):
+    place.write("steps: [{run: 'true'}]")
+    gone = place.directory / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+
+    assert "was deleted" in place.run("../flow.yaml", code=1).stderr
 
 
 class TestNames:

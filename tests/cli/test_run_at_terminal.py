@@ -107,6 +107,11 @@ class TestProgress:
         assert re.search(r"\nTry again from there with: coupler resume flow-\w+\n", shown)
         assert re.search(r"\x1b\[[0-9;]*3[0-9][;m]", person.shown) is None, "no colours"
 
+    def test_a_run_without_outputs_says_where_to_read_what_was_written(self, tmp_path):
+        with Person(tmp_path, "steps: [{run: echo hello}]") as person:
+            assert person.ends() == 0
+        assert re.search(r"\n  What its steps wrote: coupler runs logs flow-\w+\n", "\n".join(person.screen))
+
     def test_a_dumb_terminal_gets_lines(self, tmp_path):
         with Person(tmp_path, "steps: [{run: echo hello}]", TERM="dumb") as person:
             assert person.ends() == 0
@@ -217,7 +222,7 @@ class TestQuestions:
             person.answers("? a: echo a >> log [R]un, [s]kip or [q]uit? ", "what\n")
             person.answers("  Answer r, s or q: ", "r\n")
             person.answers("? b: echo b >> log [R]un, [s]kip or [q]uit? ", "s\n")
-            person.answers("? c: echo c >> log [R]un, [s]kip or [q]uit? ", "q\n")
+            person.answers("? c: echo c >> log [R]un, [s]kip or [q]uit? ", "quit\n")
             assert person.ends() == 130
         assert (tmp_path / "log").read_text() == "a\n"
 
@@ -253,8 +258,9 @@ class TestInterrupting:
             person.sees("? gate: Go? [y/N] ")
             person.types(CTRL_C)
             assert person.ends() == 130
+        assert re.search(r"\? gate: Go\? \[y/N\] *\n○ gate ", "\n".join(person.screen))
         with Person(tmp_path, "{inputs: {a: {required: true}}, steps: [{run: echo}]}") as person:
             person.sees("? a: it is needed\n  > ")
             person.types(CTRL_C)
             assert person.ends() == 130
-        assert "cancelled" in person.shown
+        assert "\ncoupler run: cancelled\n" in person.shown

@@ -139,3 +139,13 @@ def test_what_is_left_of_a_step_is_its_last_words_if_it_failed():
     assert (of("failed"), of("success")) == ("out", "")
     endless = tree_of(started(Place("a")), *(wrote("x" * 1000, Place("a"), "stderr") for _ in range(100)))
     assert len(endless.last_words_of("a")) == 4_000
+
+
+def test_a_failure_that_is_tried_again_interrupts_nothing_that_runs_beside_it():
+    tree = tree_of(
+        started(Place("a")),
+        finished(Place("a"), "failed"),
+        started(Place("b")),
+        RunResumed(forgets=(Place("a"),)),
+    )
+    assert [step.status for step in tree.roots] == ["interrupted", "running"]

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from coupler.cli.runs.command import runs as command
+from coupler.cli.runs.steps import steps_in
 from coupler.cli.runs.table import write_table
 from coupler.cli.runs.wording import spoken_duration
 from coupler.cli.unshown import masker_for
@@ -230,6 +231,14 @@ class TestShow:
         assert "gate" not in page
         assert "Outputs" not in page
         assert "\ninterrupted\n" in page
+
+    def test_a_step_that_was_visited_again_stands_beside_its_first_visit(self):
+        told = [started(Place("a")), started(Place("b")), started(Place("a", 2)), started(Place("a#2.x"))]
+
+        nodes = steps_in(told)
+
+        assert [str(node.place) for node in nodes] == ["a", "b", "a#2"]
+        assert [str(node.place) for node in nodes[2].inside] == ["a#2.x"]
 
     def test_secrets_that_are_known_by_now_are_hidden(self, store_file, monkeypatch):
         id = keep(store_file, started(DIFF), wrote("abc-123-DEF", DIFF), inputs={"key": "abc-123-DEF"})

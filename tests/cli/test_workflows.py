@@ -173,6 +173,16 @@ Outputs:
             "`coupler workflows list` shows those there are\n"
         )
 
+    def test_every_line_about_a_step_stands_in_80_columns(self, directory):
+        words = "word " * 30
+        (directory / "long.yaml").write_text(
+            f"steps:\n  - {{id: a, run: echo}}\n  - {{id: b, if: steps.a.stdout, run: {words}}}\n"
+            f"outputs: {{all: {words}}}\n"
+        )
+        shown = workflows("show", "long").stdout.splitlines()
+        assert max(map(len, shown)) < 80
+        assert "               [if steps.a.stdout]" in shown
+
 
 class TestChecking:
     def test_problems_are_lines_as_compilers_write_them(self, directory):

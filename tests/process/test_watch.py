@@ -85,6 +85,24 @@ def test_groups_end_and_their_files_go_when_their_owner_was_killed(tmp_path: Pat
         os.killpg(over, signal.SIGKILL)
 
 
+def test_a_file_that_is_expected_goes_when_its_owner_was_killed_before_it_was_run(tmp_path: Path) -> None:
+    file = tmp_path / "a script.sh"
+    file.touch()
+    story = "import sys; from coupler.process.watch import Watch; watch = Watch(); watch.expect(sys.argv[1])"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{story}; print(flush=True); sys.stdin.read()", str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as owner:
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        shells = psutil.Process(owner.pid).children()
+        owner.kill()
+
+    psutil.wait_procs(shells, timeout=PATIENCE)
+    assert not file.exists()
+
+
 def test_one_shell_watches_over_all_and_is_gone_when_the_watch_is_closed(
     sleeper: subprocess.Popen[bytes],
 ) -> None:

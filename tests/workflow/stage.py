@@ -7,21 +7,31 @@ cancelled, `pause` lets others go first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
+from coupler.client.budget import Budget
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.engine import Engine
 from coupler.workflow.engine.front import Answer, Approval
 from coupler.workflow.engine.performing import Performing
+from coupler.workflow.engine.rehearsing import Rehearsing
 from coupler.workflow.engine.running import Running
 from coupler.workflow.engine.stepping import Pause
 from coupler.workflow.errors import Parked, StepError
-from coupler.workflow.expressions.flow_expressions import FlowExpressions
-from coupler.workflow.journal.happenings import Decided, Happening, Place, RunFinished, StepFinished
+from coupler.workflow.expressions.flow_expressions import FlowExpressions, RehearsedExpressions
+from coupler.workflow.journal.happenings import (
+    Decided,
+    Happening,
+    Place,
+    RunFinished,
+    StepFinished,
+    StepStarted,
+)
 from coupler.workflow.journal.result import Result
 from coupler.workflow.language.bundle import gather_bundle
 from coupler.workflow.language.definition import Agent, Input, Run, Step, Workflow
@@ -40,17 +50,20 @@ class Memo:
     def all(self) -> list[Happening]:
         return self.earlier + self.noted
 
-    def result(self, place: Place) -> Result | None:
-        result = self._last(place)
+    def result(self, place: Place, kind: str | None = None) -> Result | None:
+        result = self._last(place, kind)
         return None if result is None or result.status == "cancelled" else result
+
+    def has_begun(self, place: Place) -> bool:
+        return any(isinstance(each, StepStarted) and each.place == place for each in self.all)
 
     def cancelled(self, place: Place) -> Result | None:
         result = self._last(place)
         return result if result is not None and result.status == "cancelled" else None
 
-    def _last(self, place: Place) -> Result | None:
+    def _last(self, place: Place, kind: str | None = None) -> Result | None:
         for each in reversed(self.all):
-            if isinstance(each, StepFinished) and each.place == place:
+            if isinstance(each, StepFinished) and each.place == place and kind in (None, each.kind):
                 return each.result
         return None
 
@@ -151,8 +164,17 @@ class Stage:
         self.memory = Memo()
         self.played = Played()
         self.pause: Pause | None = None
+        self._expressions = FlowExpressions()
         self.front = Answering()
+        self.seconds: float | None = None
+        """That the whole run may take."""
+        self.mask: Callable[[str], str] = str
         self.bundle = gather_bundle(self.workflow, self._find)
+
+    def rehearse(self) -> None:
+        """From now on nothing is started."""
+        self.played = Rehearsing()  # type: ignore[assignment]
+        self._expressions = RehearsedExpressions()
 
     def _find(self, name: str, caller: Workflow) -> Workflow:
         return self._called[name]
@@ -162,14 +184,16 @@ class Stage:
             id="main-12345",
             bundle=self.bundle,
             memory=self.memory,
-            expressions=FlowExpressions(),
+            expressions=self._expressions,
             performer=self.played,
             pause=self.pause,
-            agents=SimpleNamespace(usage=None),  # type: ignore[arg-type]
+            agents=SimpleNamespace(usage=None, spending=SimpleNamespace(budget=Budget())),  # type: ignore[arg-type]
             front=self.front,
             cwd="/",
             secrets={},
             most_steps=self.workflow.max_steps,
+            deadline=None if self.seconds is None else time.monotonic() + self.seconds,
+            mask=self.mask,
         )
         return Engine(running, bind(self.workflow, inputs, "/"))
 

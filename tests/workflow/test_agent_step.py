@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.stage import is_running
+from coupler.workflow.engine.engine import Engine
 from coupler.workflow.engine.front import Answer, Approval
 from coupler.workflow.errors import Parked
 from coupler.workflow.journal.happenings import (
@@ -764,3 +765,197 @@ def test_a_python_agent_is_served_from_beside_the_workflow(tmp_path: Path) -> No
 
     assert finished.status == "success", finished.message
     assert stage.result("x").text == "Python heard: hi"
+
+
+def test_servers_of_a_step_that_goes_on_reach_the_session(script: Script, tmp_path: Path) -> None:
+    agent = script(LOADING)
+    stage = stage_of(
+        agent,
+        tmp_path,
+        """
+        steps:
+          - {id: one, agent: AGENT, prompt: One}
+          - {id: two, agent: AGENT, prompt: Two, continue: one, mcp_servers: {tickets: {command: tickets}}}
+          - {id: three, agent: AGENT, prompt: Three, continue: two}
+        """,
+    )
+
+    assert stage.run().status == "success"
+
+    assert len({stage.result(id).session_id for id in ("one", "two", "three")}) == 1
+    (opened,) = agent.received_of("session/load")
+    assert [each["name"] for each in opened["params"]["mcpServers"]] == ["tickets"]
+    assert len(agent.noted("pid")) == 1
+
+
+def test_profiles_have_hooks_templates_and_variables_of_those_they_stand_on(
+    script: Script, tmp_path: Path
+) -> None:
+    agent = script("for prompt in prompts():\n    send(say(os.environ['WHO']), end(prompt))")
+    stage = stage_of(
+        agent,
+        tmp_path,
+        """
+        inputs: {base: {default: lowest}}
+        defaults: {env: {WHO: default}}
+        agents:
+          lowest: {agent: AGENT, env: {WHO: profile}, hooks: {start: [{id: began, run: "true"}]}}
+          top: {agent: "{{ inputs.base }}"}
+        steps:
+          - {id: one, agent: top, prompt: go}
+          - {id: two, agent: top, prompt: go, env: {WHO: step}}
+          - id: block
+            env: {WHO: block}
+            parallel:
+              - {id: three, agent: top, prompt: go}
+              - {id: four, run: printf "$WHO"}
+        """,
+    )
+
+    finished = stage.run()
+
+    assert finished.status == "success", finished.message
+    assert [stage.result(path).text for path in ("one", "two", "block.three")] == ["profile", "step", "block"]
+    assert stage.result("block.four").stdout == "block"
+    assert stage.result("one.hooks.start.began").status == "success"
+
+
+def test_texts_of_coupler_toml_are_no_templates(script: Script, tmp_path: Path, coupler_home: Path) -> None:
+    agent = script(ECHO)
+    coupler_home.mkdir(parents=True)
+    (coupler_home / "coupler.toml").write_text(
+        f"[agents.mine]\ncommand = {json.dumps(agent.command)}\nsystem = 'Write {{{{ user.name }}}} {{% raw'"
+    )
+    stage = AgentStage(tmp_path, "steps: [{id: x, agent: mine, prompt: hi}]")
+
+    assert stage.run().status == "success"
+
+    assert "Write {{ user.name }} {% raw" in (stage.result("x").text or "")
+
+
+def test_what_an_agent_says_is_text_wherever_it_goes(script: Script, tmp_path: Path) -> None:
+    agent = script(ECHO)
+    stage = stage_of(
+        agent,
+        tmp_path,
+        """
+        steps:
+          - {id: one, agent: AGENT, prompt: "{{ '{{ 6 * 7 }} {% raw %}' }}"}
+          - {id: two, agent: AGENT, prompt: "{{ steps.one.text }}", system: "{{ steps.one.text }}"}
+        """,
+    )
+
+    assert stage.run().status == "success"
+
+    assert "42" not in (stage.result("two").text or "")
+    assert (stage.result("two").text or "").count("{{ 6 * 7 }} {% raw %}") == 2
+
+
+def test_an_agent_that_goes_on_and_on_is_stopped(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coupler.workflow.agents.telling.MOST_SAID", 10_000)
+    agent = script(
+        """
+        for prompt in prompts():
+            for _ in range(100):
+                send(say("x" * 1000))
+            send(end(prompt))
+        """
+    )
+    stage = stage_of(agent, tmp_path, "steps: [{id: x, agent: AGENT, prompt: go}]")
+
+    finished = stage.run()
+
+    assert finished.error is not None
+    assert (finished.error.kind, "was stopped" in finished.error.message) == ("provider", True)
+    assert len(stage.said) == len(stage.result("x").text or "") == 11_000
+
+
+def test_what_an_agent_names_is_told_in_bounds(script: Script, tmp_path: Path) -> None:
+    agent = script(
+        """
+        for prompt in prompts():
+            big = "y" * 100_000
+            call = {"title": big, "kind": "other", "name": big, "locations": [{"path": "/" + big}]}
+            send(
+                update("tool_call", toolCallId=big, status="pending", **call),
+                update("tool_call_update", toolCallId=big, title="z" + big, status="in_progress"),
+                update("tool_call_update", toolCallId=big, status="completed"),
+                update("plan", entries=[{"content": big, "priority": "high", "status": "pending"}] * 200),
+                say("ok"),
+                end(prompt),
+            )
+        """
+    )
+    stage = stage_of(agent, tmp_path, "steps: [{id: x, agent: AGENT, prompt: go}]")
+
+    assert stage.run().status == "success"
+
+    told = [*stage.all(ToolStarted), *stage.all(ToolProgressed), *stage.all(ToolEnded), *stage.all(Planned)]
+    assert len(told) == 4
+    assert len({each.call for each in told[:3]}) == 1  # type: ignore[union-attr]
+    assert sum(len(str(each)) for each in told) < 200_000
+
+
+def test_processes_that_only_wait_for_later_steps_do_not_add_up(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coupler.workflow.agents.agents.MOST_WAITING", 1)
+    monkeypatch.setattr("coupler.workflow.agents.agents.MOST_IDLE", 0)
+    agent = script(LOADING)
+    stage = stage_of(
+        agent,
+        tmp_path,
+        """
+        steps:
+          - {id: a, agent: AGENT, prompt: A, env: {PLACE: a}}
+          - {id: b, agent: AGENT, prompt: B, env: {PLACE: b}}
+          - {id: c, agent: AGENT, prompt: C, env: {PLACE: c}}
+          - id: alive
+            run: |
+              for pid in $(sed -n 's/.*"pid": \\([0-9]*\\).*/\\1/p' agent1.log); do
+                if kill -0 $pid; then echo $pid; fi
+              done
+          - {id: a2, agent: AGENT, prompt: A, env: {PLACE: a}, continue: a}
+          - {id: b2, agent: AGENT, prompt: B, env: {PLACE: b}, continue: b}
+          - {id: c2, agent: AGENT, prompt: C, env: {PLACE: c}, continue: c}
+        """,
+    )
+
+    finished = stage.run()
+
+    assert finished.status == "success", finished.message
+    assert len((stage.result("alive").stdout or "").split()) == 1
+    assert [stage.result(f"{id}2").text for id in "abc"] == [
+        f"in {stage.result(id).session_id}" for id in "abc"
+    ]
+    assert not stage.notes
+
+
+def test_an_agent_that_does_not_listen_is_killed_by_a_second_cancel(script: Script, tmp_path: Path) -> None:
+    agent = script(
+        """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for prompt in prompts():
+            note("prompted", True)
+            time.sleep(60)
+        """
+    )
+    stage = stage_of(agent, tmp_path, "steps: [{id: x, agent: AGENT, prompt: go}]")
+
+    async def cancel_twice(engine: Engine) -> None:
+        while not agent.noted("prompted"):
+            await asyncio.sleep(0.01)
+        engine.cancel()
+        await asyncio.sleep(0.01)
+        engine.cancel()
+
+    tasks: list[asyncio.Task[None]] = []
+    stage.while_it_runs = lambda engine: tasks.append(asyncio.ensure_future(cancel_twice(engine)))
+
+    finished = stage.run()
+
+    assert finished.status == "cancelled"
+    assert finished.duration < 8  # an agent has ten seconds to answer a cancel, and five to end

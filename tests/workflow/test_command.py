@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ import pytest
 from coupler.process import job
 from coupler.process.watch import Watch
 from coupler.workflow.commands import command
-from coupler.workflow.commands.command import perform_command
+from coupler.workflow.commands.command import LONGEST_REASON, perform_command
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.flow_expressions import FlowExpressions
@@ -445,3 +446,19 @@ def test_what_is_told_has_the_place_of_its_step(bench: Bench) -> None:
     bench.run("echo hello")
 
     assert bench.witness.told == [Wrote(place=Place("it"), stream="stdout", text="hello\n")]
+
+
+def test_a_secret_among_the_last_words_of_a_command_is_hidden_before_they_are_cut(bench: Bench) -> None:
+    step = Run(
+        id="it",
+        position=bench.position,
+        script=f"printf %s {'x' * (LONGEST_REASON - 5)}hunter2hunter2 >&2; exit 1",
+    )
+    attempt = dataclasses.replace(
+        bench.attempt({}, {}), mask=lambda text: text.replace("hunter2hunter2", "[secret]")
+    )
+
+    with pytest.raises(StepError) as failed:
+        asyncio.run(perform_command(step, attempt, bench.watch))
+
+    assert str(failed.value).endswith("x[secr")

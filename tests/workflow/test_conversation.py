@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from client.stage import run
 from coupler.store.store import Store
 from coupler.workflow.engine.starting import Way, begun, resumed
-from coupler.workflow.journal.happenings import Decided, RunFinished, Said
+from coupler.workflow.journal.happenings import Decided, Place, RunFinished, Said
 from coupler.workflow.language.bundle import gather_bundle
 from workflow.agent_stage import FORGETFUL, LOADING, Script, Talking, stage_of
 
@@ -188,3 +189,33 @@ def test_a_run_of_the_store_goes_on_where_it_was_parked_and_counts_what_was_spen
     assert len(agent.received_of("session/load")) == 1
     assert finished.usage is not None
     assert finished.usage.total_tokens == 6
+
+
+def test_a_conversation_whose_time_is_up_keeps_what_was_said_and_can_go_on(
+    script: Script, tmp_path: Path
+) -> None:
+    class Thinking(Talking):
+        async def message(self, place: Place, reply: str) -> str | None:
+            await asyncio.Event().wait()
+            return None
+
+    agent = script(ANSWERING)
+    stage = stage_of(
+        agent,
+        tmp_path,
+        """
+        steps:
+          - {id: talk, converse: AGENT, prompt: Questions?, timeout: 1s, on_error: continue}
+          - {id: after, agent: AGENT, prompt: And now?, continue: talk}
+        """,
+    )
+    stage.front = Thinking()
+
+    finished = stage.run()
+
+    assert finished.status == "success", finished.message
+    result = stage.result("talk")
+    assert result.error is not None
+    assert (result.error.kind, result.text) == ("timeout", "answer 1")
+    assert [each["text"] for each in result.output] == ["Questions?", "answer 1"]
+    assert stage.result("after").session_id == result.session_id

@@ -391,4 +391,24 @@ def test_what_is_wrong_with_an_expression_is_found_as_well() -> None:
     assert expression_problem("a.b > 1") is None
     assert expression_problem("a b") == ("the expression ends before `b`", 1)
     assert expression_problem("{{ a }}") == ("an expression stands here: write it without `{{` and `}}`", 1)
-    assert expression_problem("a\n  and (") is not None
+    braces = "an expression stands here: write it without `${{` and `}}`"
+    assert expression_problem("${{ a }}") == (braces, 1)
+    assert expression_problem("a\n  and (") == ("unexpected 'end of template'", 2)
+
+
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("a && b", "write `and`, not `&&`"),
+        ("a || b", "write `or`, not `||`"),
+        ("!a", "write `not`, not `!`"),
+        ("a = b", "write `==` to compare two values"),
+        ("a === b", "write `==` to compare two values"),
+        ("a ? b : c", "write `a if condition else b`, not `condition ? a : b`"),
+        ("a == 'b", "a quote is opened and not closed: write the same quote at the end of the text"),
+        ('a == "b', "a quote is opened and not closed: write the same quote at the end of the text"),
+    ],
+)
+def test_a_sign_of_another_language_leads_to_the_word_that_is_meant(expression: str, advice: str) -> None:
+    assert expression_problem(expression) == (advice, 1)
+    assert problem_in(f"{{{{ {expression} }}}}") == (advice, 1)

@@ -82,3 +82,38 @@ def test_a_server_that_does_not_start_fails_the_step(script: Script, tmp_path: P
 
     assert finished.error is not None
     assert "gone" in finished.error.message
+
+
+@pytest.mark.parametrize(
+    ("title", "status", "told"),
+    [
+        ("tickets: echo", "in_progress", ["tickets: echo"]),
+        ("Looking around", "in_progress", ["Looking around", "tickets: echo", "tickets: echo"]),
+        ("tickets: echo", "completed", ["tickets: echo", "tickets: echo", "tickets: echo"]),
+    ],
+    ids=["honest", "of something else", "over"],
+)
+def test_a_call_cannot_hide_behind_another_one_of_the_agent(
+    script: Script, tmp_path: Path, title: str, status: str, told: list[str]
+) -> None:
+    agent = script(
+        f"""
+        from mcp_client import opened, turns
+        for prompt, servers in turns(http=True):
+            server = opened(servers[0])
+            send(update("tool_call", toolCallId="mine", title={title!r}, kind="other", status={status!r}))
+            for _ in range({len(told) - 1 or 1}):
+                server.call("echo", {{"text": "hi"}}, _meta={{"id": "mine"}})
+            send(end(prompt))
+        """
+    )
+    server = json.dumps({"command": sys.executable, "args": [str(PLAIN), "fine"]})
+    stage = stage_of(
+        agent,
+        tmp_path,
+        f"mcp_servers: {{tickets: {server}}}\nsteps: [{{id: x, agent: AGENT, prompt: go, intercept: true}}]",
+    )
+
+    stage.run()
+
+    assert [each.title for each in stage.all(ToolStarted)] == told

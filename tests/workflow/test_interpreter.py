@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.journal.happenings import Decided, Noted, Place, RetryPlanned, RunFinished, StepStarted
-from workflow.stage import Answering, Stage
+from coupler.workflow.journal.happenings import (
+    Decided,
+    Noted,
+    Place,
+    Rehearsed,
+    RetryPlanned,
+    RunFinished,
+    StepStarted,
+)
+from workflow.stage import Answering, Memo, Stage
 
 
 def test_steps_run_from_top_to_bottom_and_see_those_before_them() -> None:
@@ -185,12 +193,12 @@ def test_a_failed_branch_cancels_the_others_and_keeps_what_is_done() -> None:
           - id: both
             on_error: continue
             parallel: [{id: a, run: say A}, {id: b, run: hang}, [{id: w, run: pause}, {id: c, run: fail 2}]]
-        outputs: {a: "{{ steps.a.text }}", kind: "{{ steps.both.error.kind }}", b: "{{ steps.b is defined }}"}
+        outputs: {a: "{{ steps.a.text }}", kind: "{{ steps.both.error.kind }}", b: "{{ steps.b.status }}"}
     """)
 
     finished = stage.run()
 
-    assert finished.outputs == {"a": "A", "kind": "exit", "b": False}
+    assert finished.outputs == {"a": "A", "kind": "exit", "b": "cancelled"}
     assert stage.ended["both.b"] == "cancelled"
 
 
@@ -485,15 +493,109 @@ def test_a_cancel_ends_what_runs_and_runs_the_hooks_for_that() -> None:
     assert stage.played.ran[-1] == "hooks.cancel.c"
 
 
-def test_a_run_may_take_so_many_steps_and_no_more() -> None:
+def test_a_run_may_take_so_many_steps_and_no_more_and_cleans_up_all_the_same() -> None:
     stage = Stage("""
         max_steps: 5
+        hooks: {end: [{id: clean, run: say clean}], error: [{id: tell, run: "say {{ run.error.kind }}"}]}
         steps: [{id: loop, while: true, steps: [{id: a, run: say a, on_error: continue}]}]
     """)
 
     finished = stage.run()
 
     assert finished.status == "failed" and "max_steps" in finished.message
+    assert stage.played.ran[-2:] == ["hooks.error.tell", "hooks.end.clean"]
+    started = {str(each.place) for each in stage.memory.noted if isinstance(each, StepStarted)}
+    assert started == stage.ended.keys()
+
+
+def test_when_the_time_of_the_run_is_spent_it_fails_and_cleans_up_all_the_same() -> None:
+    stage = Stage("""
+        hooks: {end: [{id: clean, run: say clean}]}
+        steps: [{id: a, run: say a}]
+    """)
+    stage.seconds = 0
+
+    finished = stage.run()
+
+    assert finished.error is not None and finished.error.kind == "budget"
+    assert stage.ended == {"a": "failed", "hooks.end.clean": "success"}
+
+
+def test_a_retry_for_which_no_time_is_left_is_none() -> None:
+    stage = Stage("steps: [{id: a, run: fail 1, retry: {attempts: 2, delay: 1h, max_delay: 1h}}]")
+    stage.seconds = 60
+
+    finished = stage.run()
+
+    assert finished.error is not None and finished.error.kind == "exit"
+    assert stage.played.ran == ["a"]
+
+
+def test_a_cancel_comes_through_among_steps_that_wait_for_nothing() -> None:
+    class Swift(Memo):
+        async def durable(self) -> None:
+            return
+
+    stage = Stage("""
+        steps:
+          - set: {n: 0}
+          - {id: loop, while: vars.n < 99, steps: [{set: {n: vars.n + 1}}]}
+    """)
+    stage.memory = Swift()
+
+    async def cancel_in_the_midst() -> RunFinished:
+        engine = stage.engine()
+        running = asyncio.ensure_future(engine.run())
+        while "loop[3].set_1" not in stage.ended:
+            await asyncio.sleep(0)
+        engine.cancel()
+        return await running
+
+    assert asyncio.run(cancel_in_the_midst()).status == "cancelled"
+
+
+def test_a_secret_that_a_title_is_too_short_for_leaves_no_half_of_it() -> None:
+    stage = Stage("steps: [{id: a, run: say a, description: \"{{ 'x' * 70 }}hunter2hunter2\"}]")
+    stage.mask = lambda text: text.replace("hunter2hunter2", "[secret]")
+
+    stage.run()
+
+    titles = [each.title for each in stage.memory.noted if isinstance(each, StepStarted)]
+    assert titles == [f"{'x' * 70}[secret]"]
+
+
+def test_an_error_does_not_quote_a_part_of_a_value_that_may_be_secret() -> None:
+    stage = Stage("""
+        inputs: {key: {default: hunter2, min: 1}, map: {type: object, default: {}}}
+        steps:
+          - {id: loop, for_each: inputs.key, steps: [{run: say a}], on_error: continue}
+          - {id: find, run: "say {{ inputs.map[inputs.key] }}", on_error: continue}
+        outputs: {loop: "{{ steps.loop.error.message }}", find: "{{ steps.find.error.message }}"}
+    """)
+
+    outputs = stage.run(key="hunter2" * 20).outputs
+
+    assert "hunter2" not in outputs["loop"]
+    assert "hunter2" not in outputs["find"]
+
+
+def test_a_directory_that_cannot_exist_is_an_error_like_any_other() -> None:
+    stage = Stage("steps: [{id: a, run: say a, cwd: \"{{ 'x' * 5000 }}\", on_error: {not_found: continue}}]")
+
+    assert stage.run().status == "success"
+    assert stage.ended == {"a": "failed"}
+
+
+def test_a_called_workflow_hides_no_value_that_nobody_knew_to_be_secret() -> None:
+    called = "{inputs: {key: {secret: true}}, steps: [{id: use, run: 'say {{ inputs.key }}'}]}"
+    text = "steps: [{{id: c, call: sub, inputs: {{key: {}}}}}]"
+    known, unknown = (Stage(text.format(key), sub=called) for key in ("Bearer hunter2", "other"))
+    known.mask = unknown.mask = lambda text: text.replace("hunter2", "[secret]")
+
+    assert known.run().status == "success"
+    finished = unknown.run()
+    assert finished.error is not None and finished.error.kind == "template"
+    assert "`key`" in finished.message and unknown.played.ran == []
 
 
 EVERYTHING = """
@@ -553,6 +655,49 @@ def test_a_step_that_must_run_once_asks_before_it_runs_again() -> None:
     assert (finished.status, stage.played.ran) == ("success", ["pay"])
 
 
+def test_a_step_that_must_run_once_and_waits_for_an_answer_goes_on_with_it() -> None:
+    stage = Stage("steps: [{id: all, once: true, for_each: [1], steps: [{id: which, ask: Which?}]}]")
+    assert stage.run().status == "parked"
+
+    stage.front = Answering({"all[0].which": "this"})
+
+    assert stage.resume().status == "success"
+
+
+def test_what_was_done_by_a_step_of_another_kind_does_not_count_for_a_changed_one() -> None:
+    before = Stage("steps: [{id: a, set: {x: 1}}, {id: b, run: say b}]")
+    before.run()
+    after = Stage("steps: [{id: b, run: say b}, {id: a, stop: {message: enough, exit_code: 7}}]")
+    after.memory = before.memory
+
+    assert after.resume().exit_code == 7
+    assert after.played.ran == []
+
+
+def test_a_winner_that_is_not_there_any_more_does_not_count() -> None:
+    stage = Stage("steps: [{id: race, wait: any, parallel: [{id: a, run: say a}, {id: b, run: hang}]}]")
+    stage.memory.noted = [Decided(place=Place("race"), what="winner", value=2)]
+
+    assert stage.resume().status == "success"
+    assert stage.ended["race.a"] == "success"
+
+
+def test_a_resumed_run_knows_what_was_cancelled_for_the_winner() -> None:
+    stage = Stage("""
+        steps: [{id: race, wait: any, parallel: [{id: a, run: say a}, {id: b, run: hang}]}]
+        outputs: {b: "{{ steps.b.status }}"}
+    """)
+    whole = stage.run()
+    noted = stage.memory.all
+    decided = next(n for n, each in enumerate(noted, 1) if isinstance(each, Decided))
+
+    assert whole.outputs == {"b": "cancelled"}
+    for cut in range(decided, len(noted)):
+        stage.memory = Memo(noted[:cut])
+        assert stage.resume().outputs == {"b": "cancelled"}, cut
+        assert stage.played.ran == []
+
+
 def test_step_by_step_somebody_decides_about_each_step() -> None:
     stage = Stage(
         "steps: [{id: a, run: say a}, {id: b, run: say b}, {id: c, run: say c}, {id: d, run: say d}]"
@@ -570,3 +715,61 @@ def test_step_by_step_somebody_decides_about_each_step() -> None:
 
     assert (finished.status, stage.played.ran, shown) == ("cancelled", ["a"], ["say a", "say b", "say c"])
     assert stage.ended == {"a": "success", "b": "skipped", "c": "cancelled"}
+
+
+def test_a_loop_over_nothing_has_no_results_and_not_none() -> None:
+    stage = Stage("""
+        steps:
+          - {id: each, for_each: [], steps: [{run: say x}]}
+          - {id: loop, while: false, steps: [{run: say x}]}
+        outputs: {each: "{{ steps.each.results | length }}", loop: "{{ steps.loop.results | length }}"}
+    """)
+
+    assert stage.run().outputs == {"each": 0, "loop": 0}
+
+
+def test_an_output_that_fails_after_a_stop_fails_the_run() -> None:
+    stage = Stage("{steps: [{stop: fine}], outputs: {r: '{{ 1 / 0 }}'}}")
+
+    finished = stage.run()
+
+    assert (finished.status, finished.exit_code) == ("failed", 3)
+    assert finished.error is not None and finished.error.kind == "template"
+
+
+def test_what_a_called_workflow_may_use_holds_for_it() -> None:
+    by_time = Stage("steps: [{id: sub, call: slow}]", slow="{budget: {time: 20ms}, steps: [{run: hang}]}")
+    by_steps = Stage(
+        "steps: [{id: sub, call: long}]", long="{max_steps: 1, steps: [{run: say a}, {run: say b}]}"
+    )
+
+    for stage in (by_time, by_steps):
+        finished = stage.run()
+        assert finished.error is not None and finished.error.kind == "budget"
+
+
+def test_nobody_to_ask_is_told_as_such() -> None:
+    stage = Stage("steps: [{id: gate, approve: Go?}]")
+
+    assert "nobody could be asked" in stage.run().message
+
+
+def test_a_rehearsal_takes_what_it_cannot_know_as_true_and_goes_through_once() -> None:
+    stage = Stage("""
+        steps:
+          - {id: test, run: make test}
+          - id: loop
+            while: steps.test.exit_code != 0
+            steps: [{id: fix, agent: claude, prompt: "fix {{ steps.test.stdout }}"}]
+          - {id: good, if: steps.test.exit_code == 0, run: echo good}
+          - {id: back, run: echo back, goto: {step: test, max: 5}}
+          - {id: never, if: inputs.x, run: echo never}
+        inputs: {x: {type: boolean, default: false}}
+    """)
+    stage.rehearse()
+
+    finished = stage.run()
+
+    told = [str(each.place) for each in stage.memory.noted if isinstance(each, Rehearsed)]
+    assert finished.status == "success"
+    assert told == ["test", "loop[0].fix", "good", "back"]

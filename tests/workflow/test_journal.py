@@ -139,6 +139,39 @@ class TestForgetting:
 
         assert resumed(*noted, look=look) == ([A, beside], 2, UNSET)
 
+    def test_hooks_at_the_end_are_done_again_with_the_workflows_that_they_call(self):
+        hook, called = Place("hooks.end.tidy"), Place("hooks.end.tidy/remove")
+        beside = Place("deploy/remove")
+
+        def look(journal):
+            journal.forget_failure(None)
+            return [place for place in (hook, called, beside) if journal.result(place) is not None]
+
+        assert resumed(finished(beside), finished(called), finished(hook), look=look) == [beside]
+
+    def test_a_block_that_is_to_run_once_was_not_interrupted_if_a_step_in_it_failed(self):
+        noted = (Decided(place=B, what="began", value=1), finished(INNER, "failed"), finished(B, "failed"))
+
+        def look(journal):
+            journal.forget_failure(str(INNER))
+            return journal.decision(B, "began")
+
+        assert resumed(*noted, look=look) is UNSET
+
+
+def test_a_journal_that_cannot_be_read_is_refused_and_the_run_stays_free():
+    async def play(store):
+        async with await new_run(store) as run:
+            run.journal.note(finished())
+        store._database.transaction(
+            lambda connection: connection.execute("UPDATE run_entries SET body = x'c0ffee'")
+        )
+        for _ in range(2):
+            with pytest.raises(RunError, match="entry 1 of the run's journal cannot be read"):
+                await Run.open(store, run.id, Secrecy())
+
+    in_store(play)
+
 
 class TestSecrets:
     SECRECY = Secrecy.of({"TOKEN": "hunter2-hunter2"}, {})

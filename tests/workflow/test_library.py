@@ -96,7 +96,10 @@ class TestFinding:
             ("lnt", "there is no workflow `lnt`; did you mean `lint`? `coupler workflows list` shows those"),
             ("other", "there is no workflow `other`; did you mean the file `other.yaml`?"),
             ("xyz", "there is no workflow `xyz`: `coupler workflows list` shows those there are"),
-            ("no/where.yaml", "there is no file "),
+            ("no/where.yaml", "there is no file {project}/no/where.yaml"),
+            ("./othr.yaml", "there is no file {project}/othr.yaml; did you mean `other.yaml`?"),
+            ("other.yml", "there is no file {project}/other.yml; did you mean `other.yaml`?"),
+            ("./main.yaml", "there is no file {project}/main.yaml"),
         ],
     )
     def test_what_is_not_there_is_told_with_the_nearest(self, scene, given, sentence):
@@ -104,7 +107,9 @@ class TestFinding:
         (scene.project / "other.yaml").write_text(PLAIN)
         with pytest.raises(WorkflowError) as raised:
             scene.library().find(given)
-        assert str(raised.value).startswith(sentence)
+        told = str(raised.value).replace(str(scene.project), "{project}")
+        assert told.startswith(sentence)
+        assert ("did you mean" in told) is ("did you mean" in sentence)
 
     def test_a_path_starts_at_the_caller_and_a_name_does_not(self, scene):
         (scene.workflows / "main.yaml").write_text("steps: [{call: sub/inner.yaml}, {call: lint}]")
@@ -131,7 +136,6 @@ class TestFinding:
             ("main.yaml", "there is no input `x`; `"),
             ("two.yaml", "there is no variable `x`"),
             ("one.yaml", "`stps` is no key of a wo"),
-            ("one.yaml", "a workflow needs `steps`"),
         ]
 
 
@@ -227,3 +231,41 @@ class TestTrust:
         ]
         trust_files(trust, files)
         assert untrusted_of_project(library, trust) == []
+
+    def test_so_does_the_code_of_python_agents_and_of_servers(self, scene, trust):
+        for file in (scene.workflows / "beside.py", scene.project / "here.py", scene.project / "mod.py"):
+            file.write_text("agent = None")
+        (scene.workflows / "bin").mkdir()
+        (scene.workflows / "bin" / "server").write_text("#!/bin/sh")
+        (scene.workflows / "main.yaml").write_text(
+            """
+            mcp_servers: {s: {command: ./bin/server}, t: {command: npx}}
+            agents: {mine: {agent: "beside.py:agent"}}
+            steps:
+              - {agent: mine, prompt: go}
+              - {agent: "here.py:agent", prompt: go}
+              - {converse: "mod:agent"}
+              - {agent: claude, prompt: go}
+            """
+        )
+        by_name = self.untrusted(scene.library(), "main", trust)
+        by_path = self.untrusted(scene.library(), ".coupler/workflows/main.yaml", trust)
+
+        assert by_name == ["main.yaml", "here.py", "mod.py", "beside.py", "server"]
+        assert by_path == []
+
+    def test_an_agent_of_a_project_that_is_not_trusted_is_told_as_that(self, scene):
+        (scene.project / "coupler.toml").write_text('[agents.mine]\ncommand = "my-agent"\n')
+        (scene.workflows / "main.yaml").write_text("steps: [{agent: mine, prompt: go}]")
+        (problem,) = scene.library().check("main").errors
+        assert "`coupler trust`" in problem.message
+
+    def test_a_run_is_not_resumed_with_changed_code_of_an_agent(self, scene):
+        (scene.workflows / "mine.py").write_text("agent = None")
+        (scene.workflows / "main.yaml").write_text('steps: [{agent: "mine.py:agent", prompt: go}]')
+        before = scene.library().bundle_of("main").digest
+        assert scene.library().bundle_of("main").digest == before
+
+        (scene.workflows / "mine.py").write_text("agent = 1")
+
+        assert scene.library().bundle_of("main").digest != before

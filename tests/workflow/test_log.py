@@ -201,6 +201,23 @@ class TestDurable:
 
         assert in_store(play, path) == (False, 2)
 
+    def test_a_file_that_is_locked_for_longer_than_the_store_waits_is_waited_for(self, monkeypatch):
+        async def play(store):
+            run = await new_run(store)
+            run.log.append(finished())
+            write, refusals = store.runs.write, [StoreError("locked", "somebody has it")] * 3
+
+            async def refuse_at_first(*arguments):
+                if refusals:
+                    raise refusals.pop()
+                await write(*arguments)
+
+            monkeypatch.setattr(store.runs, "write", refuse_at_first)
+            await run.log.durable()
+            return [each.happening for each in stored(store, run)]
+
+        assert in_store(play) == [finished()]
+
     def test_a_failure_is_told_and_loses_nothing(self, monkeypatch):
         async def play(store):
             run = await new_run(store)

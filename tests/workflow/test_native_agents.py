@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.happenings import ToolEnded, ToolStarted
+from coupler.workflow.journal.happenings import StepFinished, ToolEnded, ToolStarted
 from providers.model_server import ModelServer, Prepared, recording, text
 from providers.stub import Stub, path_with, recorded
 from workflow.agent_stage import AgentStage, Talking
@@ -115,6 +115,11 @@ def test_a_program_goes_on_with_its_own_session(
     assert session not in one
     assert session in two
     assert bool(first) == is_resumed
+    ends = [
+        each.result for each in stage.memory.all if isinstance(each, StepFinished) and each.kind == "agent"
+    ]
+    costs = [each.usage.cost for each in ends if each.usage is not None]
+    assert costs[0] == pytest.approx(costs[1])  # the same stream, and each turn is paid for once
     assert not [note for note in stage.notes if "cannot go on" in note]
     if name == "claude":
         assert "Be brief." in one

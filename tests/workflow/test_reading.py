@@ -213,7 +213,19 @@ def test_templates_and_expressions_are_told_with_their_steps():
         ("steps: [{run: x, retry: {on: [exti]}}]", "1:31: `on` must be `exit`, `timeout`"),
         ("steps: [{run: x, retry: {jitter: 2}}]", "1:34: `jitter` must be a number from 0 to 1"),
         ("steps: [{run: x, shell: fish}]", "1:25: `shell` must be `sh` or `bash`"),
-        ("steps: [{run: x, on_error: contine}]", "1:28: `on_error` must be `fail` or `continue`; did you me"),
+        (
+            "steps: [{run: x, on_error: contine}]",
+            "1:28: `on_error` must be `fail` or `continue`, or a mapping with `goto`, `exit`, `timeout`, "
+            "`template`, `provider` …; did you mean `continue`?",
+        ),
+        (
+            "steps: [{run: x, on_error: clean_up}]",
+            "1:28: `on_error` must be `fail` or `continue`, or a mapping",
+        ),
+        (
+            "steps: [{run: x, on_error: {exit: clean_up}}]",
+            "1:35: `exit` must be `fail` or `continue`, or a mapping with `goto`",
+        ),
         (
             "steps: [{run: x, on_error: {exit: {goto: a}, goto: b}}]",
             "1:29: `exit` cannot stand beside `goto`",
@@ -259,8 +271,13 @@ def test_templates_and_expressions_are_told_with_their_steps():
         ("inputs: {a-b: string}\nsteps: [{run: x}]", "1:10: a name in `inputs` must be made of"),
         ("inputs: {a: text}\nsteps: [{run: x}]", "1:13: `a` must be `string`, `integer`"),
         ("inputs: {a: {type: strin}}\nsteps: [{run: x}]", "did you mean `string`?"),
-        ("inputs: {a: {pattern: '('}}\nsteps: [{run: x}]", "1:23: `pattern` cannot be used"),
+        (
+            "inputs: {a: {pattern: 'a['}}\nsteps: [{run: x}]",
+            "1:23: `pattern` cannot be used: the pattern cannot be read: "
+            "unterminated character set at position 1",
+        ),
         ("inputs: {a: {type: number, pattern: x}}\nsteps: [{run: x}]", "1:37: `pattern` is for texts"),
+        ("inputs: {a: {type: integer, secret: true}}\nsteps: [{run: x}]", "1:37: only texts can be hidden"),
         ("inputs: {a: {type: boolean, min: 1}}\nsteps: [{run: x}]", "1:34: `min` does not go with `type: bo"),
         ("inputs: {a: {min: 3, max: 2}}\nsteps: [{run: x}]", "1:27: `max` must not be less than `min`"),
         ("inputs: {a: {required: true, default: x}}\nsteps: [{run: x}]", "1:39: `default` is never used"),
@@ -299,6 +316,54 @@ def test_templates_and_expressions_are_told_with_their_steps():
 def test_a_problem_has_its_place_and_says_what_to_write(text, problem):
     told = problems_in(text)
     assert any(each.startswith(problem) or each.endswith(problem) for each in told), told
+
+
+@pytest.mark.parametrize(
+    ("step", "advice"),
+    [
+        ("{script: x}", "did you mean `run` or `run_file` by `script`?"),
+        ("{file: x}", "did you mean `run_file` or `prompt_file` by `file`?"),
+        ("{uses: x}", "did you mean `call` by `uses`?"),
+        ("{foreach: x, steps: []}", "did you mean `for_each` by `foreach`?"),
+        ("{Until: x, steps: []}", "did you mean `while` by `Until`?"),
+        ("{run: x, name: y}", "did you mean `id` or `description`?"),
+        ("{run: x, when: y}", "did you mean `if`?"),
+        ("{run: x, file: y}", "did you mean `run_file`?"),
+        ("{run: x, working-directory: y}", "did you mean `cwd`?"),
+        ("{run: x, environment: {}}", "did you mean `env`?"),
+        ("{run: x, catch: y}", "did you mean `on_error`?"),
+        ("{run: x, retries: 3}", "did you mean `retry`?"),
+        ("{call: x, params: {}}", "did you mean `inputs`?"),
+        ("{run: x, backoff: linear}", "write it inside of `retry`"),
+        ("{run: x, model: y}", "it belongs to an `agent` step"),
+        ("{agent: x, prompt: y, max_rounds: 3}", "it belongs to a `while` step"),
+    ],
+)
+def test_a_word_of_another_language_leads_to_the_key_that_is_meant(step, advice):
+    told = problems_in(f"steps: [{step}]")
+    assert any(each.endswith(f"; {advice}") for each in told), told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("tasks: [{run: x}]", ["1:1: `tasks` is no key of a workflow; did you mean `steps`?"]),
+        (
+            "model: x\nsteps: [{run: x}]",
+            ["1:1: `model` is no key of a workflow; write it inside of `defaults`"],
+        ),
+        (
+            "run: x\nsteps: [{run: x}]",
+            ["1:1: `run` is no key of a workflow; it belongs to a step, in `steps`"],
+        ),
+        (
+            "agents: {a: {agnet: claude}}\nsteps: [{run: x}]",
+            ["1:14: `agnet` is no key of an agent; did you mean `agent`?"],
+        ),
+    ],
+)
+def test_a_key_at_the_wrong_place_is_one_problem_and_not_two(text, told):
+    assert problems_in(text) == told
 
 
 def test_all_problems_of_a_file_are_told_at_once_in_its_order():

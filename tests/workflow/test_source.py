@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from coupler.extras import MissingExtraError
 from coupler.workflow.errors import InvalidWorkflowError
 from coupler.workflow.language.source import MOST_BYTES, Fields, Scalar, parse, plain
 
@@ -137,9 +140,23 @@ def test_a_byte_order_mark_is_no_part_of_the_text(any_parser):
         pytest.param("? [a]\n: b", "1:3", "key must be a text", id="a list as a key"),
         pytest.param("a: {{ x }}", "1:5", "`{{` needs quotes", id="a template without quotes"),
         pytest.param("a: Fix: it", "1:7", "needs quotes", id="a colon without quotes"),
+        pytest.param(
+            "steps:\n  - run: a\n   id: b",
+            "3:4",
+            "`id: …` is indented differently from the lines around it",
+            id="a key between two indentations",
+        ),
+        pytest.param(
+            "steps:\n  - run: a\n - run: b", "3:2", "`- run: …` is indented diff", id="an item too far left"
+        ),
+        pytest.param("a: 1\n  b: 2", "2:4", "`b: …` is indented differently", id="a key too far right"),
+        pytest.param("a:\n  b: Fix: it", "2:9", "needs quotes", id="a colon without quotes, further in"),
+        pytest.param("a: 'b' c", "1:8", "a value ends in the midst of `a: …`", id="text after a quote"),
+        pytest.param("a: 1\nb\nc: 2", "3:1", "line 2 has no `:` after its key", id="a key without a colon"),
+        pytest.param("a: [1\nb: 2", "2:2", "the bracket of line 1 is not closed", id="an open bracket"),
         pytest.param("a: @x", "1:4", "needs quotes", id="an at sign without quotes"),
         pytest.param('a: "\\ud800"', "1:", "", id="an escaped half of a character"),
-        pytest.param("a: 'b", "1:6", "no YAML", id="an open quote"),
+        pytest.param("a: 'b", "1:6", "the quote of line 1 is not closed", id="an open quote"),
         pytest.param("a: .inf", "1:4", "infinite", id="infinity"),
         pytest.param("a: -.INF", "1:4", "infinite", id="minus infinity"),
         pytest.param("a: .nan", "1:4", "infinite", id="no number"),
@@ -159,3 +176,9 @@ def test_what_is_no_workflow_costs_a_sentence_with_its_place(text, place, words,
     assert f"{problem.position}:".startswith(f"f.yaml:{place}")
     assert words in problem.message
     assert len(problem.message) < 300
+
+
+def test_without_a_reader_of_yaml_it_is_said_how_to_get_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(MissingExtraError, match=r'^A workflow needs more packages: pip install "coupler'):
+        parse("a: 1", "f.yaml")

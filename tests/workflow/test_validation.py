@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.errors import Problem
+from coupler.workflow.errors import InvalidWorkflowError, Problem
 from coupler.workflow.language.library import Library
 
 
@@ -66,6 +66,10 @@ UNKNOWN = [
     ("secrets.TOKN", "there is no secret `TOKN`; did you mean `TOKEN`?"),
     ("secrets.PASSWORD", "there is no secret `PASSWORD`: name the environment variable in `secrets`"),
     ("steps.dif.stdout", "there is no step `dif`; did you mean `diff`?"),
+    (
+        "steps.x.y",
+        "there is no step `x`; use one of `diff`, `both`, `left`, `right`, `judge`, `loop`, `values`",
+    ),
     ("steps.dif is defined", "there is no step `dif`; did you mean `diff`?"),
     ("vars.tires", "there is no variable `tires`; did you mean `tries`?"),
     ("run.directry", "`run` has no `directry`; did you mean `directory`?"),
@@ -503,3 +507,108 @@ class TestCalls:
             "lint.yaml:2:5 a workflow must not call itself: main → lint → main",
             "lint.yaml:3:18 there is no input `y`; `inputs` has none",
         ]
+
+
+class TestRest:
+    """What is wrong with the keys of a file hides nothing else, and makes no problems of its own."""
+
+    def test_problems_of_keys_names_agents_and_expressions_are_told_together(self, check):
+        text = """\
+            inputs: {target: {tpye: string}}
+            steps:
+              - {id: one, run: "echo {{ inputs.tarket }}", timout: 3}
+              - {id: two, if: a && b, run: make}
+              - {agent: clade, promt: Hello}
+              - {agent: claud, prompt: Hello}
+              - {id: three, script: make}
+              - {run: "echo {{ steps.on.stdout }}"}
+            """
+        assert [each.partition(";")[0] for each in check(text)] == [
+            "1:19 `tpye` is no key of an input",
+            "3:29 there is no input `tarket`",
+            "3:48 `timout` is no key of a `run` step",
+            "4:19 the expression cannot be read: write `and`, not `&&`",
+            "5:5 `prompt` or `prompt_file` is needed here",
+            "5:20 `promt` is no key of an `agent` step",
+            "6:13 there is no agent `claud`",
+            "7:5 the step does nothing",
+            "8:20 there is no step `on`",
+        ]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param(
+                "steps:\n  - {id: one, rnu: make}\n  - run: echo {{ steps.one.stdout }}\n", id="a step"
+            ),
+            pytest.param("steps: [make, {run: 'echo {{ steps.run_1.stdout }}'}]", id="a step without an id"),
+            pytest.param("steps: [{rnu: x}, {id: a, run: 'echo {{ steps.run_3 }}'}, {run: x}]", id="numbers"),
+            pytest.param(
+                "steps: [{id: a, run: x, outptu: json}, {run: 'echo {{ steps.a.output }}'}]", id="an output"
+            ),
+            pytest.param("steps: [{id: s, st: {x: 1}}, {run: 'echo {{ vars.x }}'}]", id="a variable"),
+            pytest.param(
+                "steps: [{for_each: [1], ass: file, steps: [{run: 'echo {{ file }}'}]}]", id="a loop's name"
+            ),
+            pytest.param(
+                "steps: [{id: a, for_each: 3, steps: [{id: b, run: x}]}, "
+                "{run: 'echo {{ steps.a.results[0].b.stdout }}'}]",
+                id="a loop",
+            ),
+            pytest.param("inputs: {a: txt}\nsteps: [{run: 'echo {{ inputs.a }}'}]", id="an input"),
+            pytest.param("inputs: {a: {tpye: integer, default: 3}}\nsteps: [{run: x}]", id="a default"),
+            pytest.param("agents: {a: {agnet: x}}\nsteps: [{agent: a, prompt: Hello}]", id="an agent"),
+            pytest.param(
+                "steps: [{run: x}, {id: a, run: x, goto: {step: a, mx: 3}}]", id="the bound of a way back"
+            ),
+            pytest.param(
+                "steps: [{run: 'echo {{ steps.b.stdout }}', id: a}, {id: b, run: x, gto: a}]", id="a way back"
+            ),
+            pytest.param(
+                "steps: [{id: a, run: x, goto: b, iff: x}, {run: x}, {id: b, run: x}]", id="a way on"
+            ),
+            pytest.param("steps: [{id: a, rnu: x, goto: b}, {run: x, goto: a}]", id="where a way leads"),
+            pytest.param("steps: [{call: other.yaml, inpts: {a: 1}}]", id="the inputs of a call"),
+            pytest.param("steps: [{run: make, ok_codes: [-1]}]", id="the only item of a list"),
+        ],
+    )
+    def test_what_was_taken_out_is_not_missed(self, check, text):
+        told = check(text, **{"other.yaml": "inputs: {a: {required: true}}\nsteps: [{run: make}]\n"})
+        assert len(told) == 1, told
+
+    def test_a_problem_that_shows_only_without_another_is_told_as_well(self, check):
+        text = """\
+            nam: x
+            inputs: {a: {type: integer, default: x}}
+            steps: [{run: make}]
+            """
+        assert [each.partition(" ")[0] for each in check(text)] == ["1:1", "2:38"]
+
+    def test_the_rest_of_a_called_workflow_is_checked_too(self, check):
+        called = "steps: [{run: make, timout: 3}, {run: 'echo {{ inputs.x }}'}]"
+        assert check("steps: [{call: other.yaml}]", **{"other.yaml": called}) == [
+            "other.yaml:1:21 `timout` is no key of a `run` step; did you mean `timeout`?",
+            "other.yaml:1:48 there is no input `x`; `inputs` has none",
+        ]
+
+    def test_what_is_wrong_in_parts_is_no_workflow(self, check, tmp_path):
+        check("steps: [{run: make, timout: 3}]")
+        library = Library(str(tmp_path), {})
+        assert library.check("main.yaml").bundle is None
+        with pytest.raises(InvalidWorkflowError):
+            library.find("main.yaml")
+
+
+class TestDollars:
+    @pytest.mark.parametrize(
+        ("script", "problems"),
+        [
+            (
+                "echo ${{ run.id }}",
+                ["2:15 warning: `${{ }}` writes a `$` before the value: leave the `$` out, as in `{{ }}`"],
+            ),
+            ("echo {% raw %}${{ x }}{% endraw %} {{ '$' }}{{ run.id }} ${HOME}{{ run.id }}", []),
+        ],
+    )
+    def test_the_spelling_of_github_is_warned_of(self, check, script, problems):
+        assert check(f"steps:\n  - run: {script}\n") == problems

@@ -53,6 +53,11 @@ class QuestionTerminal:
         loop.add_reader(self._descriptor, ready.set)
         try:
             await ready.wait()
+        except asyncio.CancelledError:
+            # Whatever is shown next begins a line.
+            with contextlib.suppress(OSError):
+                self.write("\n")
+            raise
         finally:
             loop.remove_reader(self._descriptor)
         try:

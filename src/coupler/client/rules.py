@@ -25,9 +25,11 @@ _STRICTNESS = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Rules:
-    """Rules of a policy. Raises ValueError for one that is wrong."""
+    """Rules of a policy, and others that were read already. Raises ValueError for one that is wrong."""
 
-    def __init__(self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str]) -> None:
+    def __init__(
+        self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str], others: Sequence[Rule] = ()
+    ) -> None:
         written = {"allow": allow, "ask": ask, "deny": deny}
         for effect, texts in written.items():
             if isinstance(texts, str):
@@ -36,7 +38,7 @@ class Rules:
             Rule.parse(effect, text, f"the policy's {effect} rules")
             for effect, texts in written.items()
             for text in texts
-        ]
+        ] + [*others]
         everything = Rule.parse("allow", "*", "")
         against = (rule for rule in self._rules if rule.effect != "allow" and rule.name is not None)
         self._against_names = [*against, everything]

@@ -18,12 +18,15 @@ from coupler.process.sentry import dismiss_sentry, start_sentry
 SCRIPT = """
 trap '' HUP INT QUIT TERM
 groups=' '
+next=
 while read -r change group file; do
     case $change in
-    begins) groups="$groups$group "; eval "file_$group=\\$file" ;;
+    next) next=$file ;;
+    begins) groups="$groups$group "; eval "file_$group=\\$file"; next= ;;
     ends) groups="${groups%% $group *} ${groups#* $group }"; unset "file_$group" ;;
     esac
 done
+[ "$next" ] && rm -f -- "$next"
 for group in $groups; do
     kill -s TERM -- "-$group"
     kill -s CONT -- "-$group"
@@ -62,18 +65,25 @@ class Watch:
             self._shell.dismiss()
         self._shell = None
 
+    def expect(self, file: str) -> None:
+        """Watch over the file that the next group will be run from, before anything is in it."""
+        self._tell(f"next - {file}\n")
+
     @contextlib.contextmanager
     def over(self, group: int, file: str) -> Iterator[None]:
         """Watch over a group meanwhile, and over the file that it was run from."""
-        if self._shell is None or not self._shell.tell(f"begins {group} {file}\n"):
-            self._shell = _Shell.start()
-            if self._shell is not None:
-                self._shell.tell(f"begins {group} {file}\n")
+        self._tell(f"begins {group} {file}\n")
         try:
             yield
         finally:
             if self._shell is not None:
                 self._shell.tell(f"ends {group}\n")
+
+    def _tell(self, change: str) -> None:
+        if self._shell is None or not self._shell.tell(change):
+            self._shell = _Shell.start()
+            if self._shell is not None:
+                self._shell.tell(change)
 
 
 class _Shell:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.bundle import lists_of
-from coupler.workflow.language.definition import Approve, Ask, Converse, Step, all_steps
+from coupler.workflow.language.definition import Approve, Ask, Converse, Step, all_steps, lists_of
 from coupler.workflow.language.inputs import as_input
 
 if TYPE_CHECKING:

@@ -11,11 +11,13 @@ import msgspec
 from coupler.cli.refusal import complain
 from coupler.cli.run.questions import ask_approval, ask_value
 from coupler.cli.sessions.wording import one_line
+from coupler.cli.workflows.check import relative, seen_from
 from coupler.extras import need
 from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError
 from coupler.workflow.journal.record import unpacked
 from coupler.workflow.journal.secrecy import OPENING
 from coupler.workflow.language.definition import Input, Json
+from coupler.workflow.language.inputs import as_input
 from coupler.workflow.language.library import Library, is_path
 from coupler.workflow.language.trusting import trust_files, untrusted_files
 
@@ -42,7 +44,7 @@ class Chosen:
         if checked.bundle is None:
             raise InvalidWorkflowError(checked.errors)
         for problem in checked.problems:
-            complain(str(problem), program)
+            complain(relative(problem, "."), program)
         return checked.bundle
 
     async def see_to_trust(self, bundle: Bundle, store: Store, terminal: QuestionTerminal | None) -> None:
@@ -50,7 +52,7 @@ class Chosen:
         files = untrusted_files(bundle, self._given, self._library, store.trust)
         if not files:
             return
-        named = "\n".join(f"  {one_line(file.path)}" for file in files)
+        named = "\n".join(f"  {one_line(seen_from('.', file.path))}" for file in files)
         if terminal is None:
             raise RunError(
                 "these files came with the project, and are not trusted yet: read them, and trust them with "
@@ -62,7 +64,7 @@ class Chosen:
         )
         async with terminal.turn():
             if not await ask_approval(terminal, "", question, None):
-                raise RunError("the files are not trusted")
+                raise RunError("nothing was run: read the files first, and say yes if you trust them")
         trust_files(store.trust, files)
 
 
@@ -96,7 +98,8 @@ async def fill_in_secrets(
     ]
     if missing and terminal is None:
         raise InputError(f"give the secret input again, which is not kept: -i {missing[0].name}=VALUE")
-    return {**given, **await _asked_for(missing, terminal, record.cwd)}
+    read = {name: as_input(secrets[name], text, record.cwd) for name, text in given.items()}
+    return {**read, **await _asked_for(missing, terminal, record.cwd)}
 
 
 async def _asked_for(missing: list[Input], terminal: QuestionTerminal | None, cwd: str) -> dict[str, Json]:

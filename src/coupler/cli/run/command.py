@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coupler.cli.exit_codes import RUN_EXIT_CODES, table
+from coupler.cli.exit_codes import RUN_EXIT_CODES, WRONG_INPUT, table
 from coupler.cli.run.options import RunCommand, run_options, shared_options
 
 if TYPE_CHECKING:
@@ -56,11 +56,17 @@ def run(workflow: str, words: tuple[str, ...], inputs: tuple[str, ...], cwd: str
     everything at once. A run that was cancelled, has failed or waits goes on
     with `coupler resume`.
     """
+    from coupler.cli.refusal import refuse
     from coupler.cli.run.course import conducted
+    from coupler.workflow.language.library import is_path
 
     options = run_options(given)
     spelled = [*(f"--input={each}" for each in inputs), "--", *words]
-    directory = str(Path(cwd).resolve())
+    try:
+        directory = str(Path(cwd).resolve())
+        workflow = str(Path(workflow).absolute()) if is_path(workflow) else workflow
+    except FileNotFoundError:
+        refuse("the directory that you are in was deleted: go to another one", PROGRAM, WRONG_INPUT)
     sys.exit(conducted(PROGRAM, options, lambda course: _begin(course, workflow, spelled, directory)))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 from coupler.cli.exit_codes import INTERRUPTED, INVALID_WORKFLOW, SYSTEM, WRONG_INPUT
@@ -114,11 +114,16 @@ def conducted(program: str, options: RunOptions, story: Callable[[Course], Await
     _mend_streams(is_exact=options.is_quiet)
     try:
         return _flushed(asyncio.run(work()))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
+        # What was left in its midst complains when it is thrown away, and nobody wants to read that.
+        sys.unraisablehook = lambda unraisable: None
+        complain("cancelled", program)
+        return INTERRUPTED
+    except asyncio.CancelledError:
         complain("cancelled", program)
         return INTERRUPTED
     except InvalidWorkflowError as error:
-        complain(f"the workflow is not valid:\n{error}", program)
+        complain("\n".join(["the workflow is not valid:", *_seen_from_here(error)]), program)
         return INVALID_WORKFLOW
     except WorkflowError as error:
         complain(str(error), program)
@@ -126,6 +131,13 @@ def conducted(program: str, options: RunOptions, story: Callable[[Course], Await
     except (UnusableStoreError, StoreError, ConfigError, MissingExtraError) as error:
         complain(str(error), program)
         return SYSTEM
+
+
+def _seen_from_here(error: InvalidWorkflowError) -> Iterator[str]:
+    """Each problem, with its file as it would be typed here."""
+    from coupler.cli.workflows.check import relative
+
+    return (relative(problem, ".") for problem in error.problems)
 
 
 def _flushed(code: int) -> int:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from coupler.cli.run.tree import StepView
     from coupler.workflow.journal.happenings import Logged, RunFinished
 
+TELLING_KINDS = frozenset({"run", "agent", "converse", "approve", "ask"})
+"""Steps of which a dry run tells more than their titles."""
+
 
 class LinesDisplay:
     """A line for each thing that happens, without anything that only a terminal understands."""
@@ -106,13 +109,18 @@ class PlanDisplay:
         tell_trouble(self._program, None, finished)
 
     def _tell(self, logged: Logged, step: StepView) -> None:
-        indent = "  " * step.depth
+        is_again = step.name.startswith("#")
+        # A step that is come back to is called by its number below the first visit, which is far above here.
+        name = one_line(str(step.place) if is_again else step.name)
+        indent = "  " * (step.depth - is_again)
         match logged.happening:
             case StepStarted():
-                title = "" if step.kind in ("run", "agent", "converse") else f"  {one_line(step.title)}"
-                self._stream.write(f"{indent}{one_line(step.name)}  {step.kind}{title}\n")
-            case StepFinished(result=result) if result.status == "skipped":
-                self._stream.write(f"{indent}{one_line(step.name)}  skipped: its `if` is false\n")
+                title = "" if step.kind in TELLING_KINDS else f"  {one_line(step.title)}"
+                self._stream.write(f"{indent}{name}  {step.kind}{title}\n")
+            case Rehearsed() if step.kind == "stop":
+                self._stream.write(f"{indent}  ends the run there if its `if` is true\n")
+            case StepFinished(result=result) if result.status == "skipped" and not step.title:
+                self._stream.write(f"{indent}{name}  skipped: its `if` is false, as far as is known\n")
             case StepFinished(result=result) if result.error is not None:
                 self._stream.write(f"{indent}  would fail: {one_line(result.error.message)}\n")
             case Rehearsed() as rehearsed:

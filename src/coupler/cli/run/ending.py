@@ -65,6 +65,9 @@ def _what_next(run: str, finished: RunFinished) -> Iterator[str]:
     match finished.status:
         case "parked" | "cancelled":
             yield f"Resume it with: coupler resume {run}"
+        case "failed" if finished.error is not None and finished.error.kind == "denied":
+            yield f"Be asked again with: coupler resume {run}"
+            yield f"Allow it with: coupler resume {run} --yes"
         case "failed" if finished.failed_step is not None:
             yield f"Try again from there with: coupler resume {run}"
             yield f"All that happened: coupler runs logs {run}"

@@ -67,6 +67,8 @@ class LiveDisplay:
         if finished.status == "success" and finished.message:
             lines.append(Text(f"  {one_line(finished.message)}"))
         lines += [Text(line) for line in output_lines(finished.outputs)]
+        if finished.status == "success" and not finished.outputs and not finished.message:
+            lines.append(Text(f"  What its steps wrote: coupler runs logs {run}", "dim"))
         self._write(lines, lasting=len(lines))
         tell_trouble(self._program, run, finished, self._tree.last_words_of(finished.failed_step))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from coupler.cli.exit_codes import WRONG_INPUT
+from coupler.cli.exit_codes import INTERRUPTED, WRONG_INPUT
 from coupler.cli.options import pairs, seconds
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ class RunCommand(click.Command):
             return super().make_context(*arguments, **options)
         except click.UsageError as error:
             raise WrongUsageError(error.format_message(), error.ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Interrupted before it listens for that, it ends with the same code as afterwards."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
 
 
 def _pairs(

@@ -42,6 +42,7 @@ _CHOICES: Mapping[str, Choice] = {
     "s": "skip",
     "skip": "skip",
     "q": "stop",
+    "quit": "stop",
     "stop": "stop",
 }
 

@@ -99,7 +99,8 @@ class StepTree:
     def _go_back(self, resumed: h.RunResumed) -> None:
         """What ran when its process died runs no more, and what is done over is not there yet."""
         for step in self._steps.values():
-            if step.is_open or step.place in resumed.forgets:
+            # Single steps are also forgotten while others run.
+            if step.place in resumed.forgets if resumed.forgets else step.is_open:
                 step.status = "interrupted"
         if resumed.place is None or str(resumed.place) not in self._steps:
             return
@@ -142,7 +143,7 @@ def _go_on(step: StepView, happening: h.AnyHappening) -> None:
         case h.RetryPlanned():
             step.status, step.note = "waiting", f"attempt {happening.attempt} in {happening.delay:.1f} s"
         case h.ApprovalAsked() | h.AnswerAsked():
-            step.status, step.note = "waiting", "asks"
+            step.status, step.note = "waiting", ""
         case h.ApprovalGiven() | h.AnswerGiven():
             step.status, step.note = "running", ""
         case h.ToolStarted():

@@ -49,8 +49,9 @@ def name_inside(place: Place, parent: Place | None) -> str:
 
 
 def name_around(place: Place) -> str:
-    """The name of the step that a step is inside of; its own if it is inside of none."""
-    return _LAST.sub("", place.path)
+    """The name of the step that a step is inside of; nothing if it is inside of none."""
+    name, count = _LAST.subn("", place.path)
+    return name if count else ""
 
 
 def _that_count(told: Iterable[AnyHappening]) -> list[StepStarted | StepFinished]:
@@ -72,7 +73,7 @@ def _rooted(nodes: dict[Place, StepNode]) -> Iterator[StepNode]:
     by_name = {str(place): node for place, node in nodes.items()}
     for node in nodes.values():
         around = by_name.get(name_around(node.place))
-        if around is None or around is node:
+        if around is None:
             yield node
         else:
             around.inside.append(node)

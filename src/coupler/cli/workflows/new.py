@@ -31,6 +31,9 @@ steps:
     output: lines              # stdout as a list: steps.files.output
     timeout: 30s
 
+  - if: not steps.files.output
+    stop: {{status: success, message: "No file is called {{{{ inputs.pattern }}}}"}}
+
   # Once for each file, two at a time; `item` is the file.
   - id: counts
     for_each: steps.files.output
@@ -40,9 +43,6 @@ steps:
         # A value in braces is always one word for the shell, whatever is in it.
         run: wc -l < {{{{ item }}}}
         on_error: continue
-
-  - if: not steps.files.output
-    stop: {{status: failure, message: "No file is called {{{{ inputs.pattern }}}}"}}
 
 # What comes out: one whole pair of braces keeps its type, so this is a list.
 outputs:

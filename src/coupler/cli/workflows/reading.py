@@ -13,8 +13,11 @@ from coupler.cli.workflows.check import seen_from
 if TYPE_CHECKING:
     from coupler.workflow.language.definition import Input, Step, Workflow
 
-LONGEST_TITLE = 70
-"""Characters of a step's title."""
+LONGEST_LINE = 79
+"""Characters of a line, so that it stands whole in the narrowest terminals that are usual."""
+
+LEAST_TITLE = 20
+"""Characters of a step's title that are shown however far in it stands."""
 
 
 def lines_of(workflow: Workflow, given: str, directory: str) -> Iterator[str]:
@@ -33,7 +36,7 @@ def lines_of(workflow: Workflow, given: str, directory: str) -> Iterator[str]:
         yield from ("", "Outputs:")
         width = max(map(len, workflow.outputs))
         for name, value in workflow.outputs.items():
-            yield f"  {name:{width}}  {_cut(_text(value))}"
+            yield f"  {name:{width}}  {_cut(_text(value), max(LONGEST_LINE - width - 4, LEAST_TITLE))}"
 
 
 def _heading(workflow: Workflow) -> str:
@@ -76,11 +79,24 @@ def _tree(steps: Sequence[Step], indent: str) -> Iterator[str]:
     width = max((len(step.id) for step in steps), default=0)
     for step in steps:
         kind = str(type(step).__struct_config__.tag)
-        yield f"{indent}{step.id:{width}}  {kind:8}  {_cut(_title(step))}{_ways(step)}".rstrip()
+        yield from _step(f"{indent}{step.id:{width}}  {kind:8}  ", step)
         for number, inner in enumerate(inner_lists(step), 1):
             if isinstance(step, Parallel):
                 yield f"{indent}  branch {number}"
             yield from _tree(inner, f"{indent}    ")
+
+
+def _step(begin: str, step: Step) -> Iterator[str]:
+    """A line, or more if there is no room for the ways beside the title."""
+    from textwrap import wrap
+
+    line = (begin + _cut(_title(step), max(LONGEST_LINE - len(begin), LEAST_TITLE))).rstrip()
+    ways = _ways(step)
+    if not ways or len(line) + 2 + len(ways) <= LONGEST_LINE:
+        yield f"{line}  {ways}".rstrip()
+    else:
+        indent = " " * len(begin)
+        yield from (line, *wrap(ways, LONGEST_LINE, initial_indent=indent, subsequent_indent=indent))
 
 
 def _title(step: Step) -> str:
@@ -102,7 +118,7 @@ def _ways(step: Step) -> str:
     if step.gate is not None:
         words.append("asks first")
     words += [f"may go to {target.step}" for target in targets_of(step)]
-    return f"  [{'; '.join(dict.fromkeys(words))}]" if words else ""
+    return f"[{'; '.join(dict.fromkeys(words))}]" if words else ""
 
 
 def _hooks(workflow: Workflow) -> Iterator[str]:
@@ -122,6 +138,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _cut(text: str, longest: int = LONGEST_TITLE) -> str:
+def _cut(text: str, longest: int) -> str:
     line = one_line(text)
     return line if len(line) <= longest else f"{line[: longest - 1]}…"

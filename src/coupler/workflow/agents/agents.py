@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -17,22 +18,24 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from coupler.client.errors import AgentError
-from coupler.client.kept import RESUME
+from coupler.client.kept import LOAD, RESUME
 from coupler.client.opening import OpeningOptions
 from coupler.client.remote import RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.thread import in_thread
 from coupler.workflow.agents.spending import Spending
 from coupler.workflow.agents.start import Start, made
+from coupler.workflow.agents.telling import LONGEST_LINE
 from coupler.workflow.agents.transcripts import Kept, told_to, transcript_of
 from coupler.workflow.journal.result import Usage
-from coupler.workflow.language.definition import Agent, Converse, Limits, Workflow, all_steps
+from coupler.workflow.language.definition import Agent, Converse, Limits, Workflow, all_steps, lists_of
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest
     from coupler.schema.v1 import McpServer
     from coupler.store.store import Store
     from coupler.workflow.agents.exchange import Exchange
+    from coupler.workflow.agents.files import Touch
     from coupler.workflow.agents.interception import Interception
     from coupler.workflow.language.bundle import Bundle
 
@@ -40,6 +43,9 @@ log = logging.getLogger("coupler.workflow")
 
 MOST_IDLE = 4
 """Agents that nobody uses at the moment; the one that was used longest ago is ended first."""
+
+MOST_WAITING = 8
+"""Agents that only have sessions for later steps, where they can open these again."""
 
 CLOSE_LIMIT = 5.0
 """Seconds that an agent has to close a session that nobody needs any more."""
@@ -65,13 +71,19 @@ class Order(NamedTuple):
     transcript: str | None = None
     """What was said in the earlier session, if that is not in the journal as steps have it."""
 
+    @property
+    def opening(self) -> tuple[Start, tuple[McpServer, ...], bool]:
+        """What is settled when a session is opened."""
+        return self.start, self.servers, self.is_intercepted
+
 
 @dataclass(eq=False)
 class Held:
     """A session that this process holds. It belongs to one step at a time."""
 
     session: RemoteSession
-    start: Start
+    order: Order
+    """What it was opened for."""
     connected: Connected
     told: str | None = None
     """What stands for the instructions that it has heard before a prompt."""
@@ -86,8 +98,16 @@ class Held:
     interception: Interception | None = None
 
     @property
+    def start(self) -> Start:
+        return self.order.start
+
+    @property
     def key(self) -> Earlier:
         return Earlier(self.session.id, self.start.agent)
+
+    def serves(self, order: Order) -> bool:
+        """Whether it can go on for this order as it is: what it was opened with cannot be changed."""
+        return not self.session.is_over and self.order.opening == order.opening
 
 
 class Connected:
@@ -100,7 +120,7 @@ class Connected:
         self.sessions: dict[str, Held] = {}
 
     async def start(self, start: Start) -> None:
-        self.agent = await in_thread(lambda: made(start, self._fill_in))
+        self.agent = await in_thread(lambda: made(start, self._fill_in, self._may_touch))
         await self.agent.__aenter__()
 
     def release(self) -> None:
@@ -113,6 +133,11 @@ class Connected:
         held = self.sessions.get(form.session_id or "")
         return False if held is None or held.exchange is None else await held.exchange.fill_in(form)
 
+    async def _may_touch(self, session_id: str, touch: Touch, path: str) -> bool:
+        """Files are for the step whose prompt runs; outside of it there are no rules to judge by."""
+        held = self.sessions.get(session_id)
+        return held is not None and held.exchange is not None and await held.exchange.may_touch(touch, path)
+
 
 class Agents:
     """Of one run; an async context manager that leaves no process behind."""
@@ -122,10 +147,11 @@ class Agents:
     ) -> None:
         """`limits` are those of the whole run; what was spent of them before is in the journal."""
         self.store = None if store is None or store.path == ":memory:" else store.path
-        self.spending = Spending(limits, journal.decisions("usage"))
+        self.spending = Spending(limits, journal)
         self.journal = journal
         self._continued = {workflow.file: _continued_steps(workflow) for workflow in bundle.workflows}
         self._connected: dict[Start, Connected] = {}
+        self._ending: dict[asyncio.Future[None], RemoteAgent] = {}
         self._starting: dict[Start, asyncio.Lock] = {}
         self._held: dict[Earlier, Held] = {}
         self._turns: dict[Earlier, asyncio.Lock] = {}
@@ -149,21 +175,35 @@ class Agents:
         """End all agents and everything that they started; whoever cannot wait for that kills them."""
         self._is_closed = True
         self._held.clear()
-        agents = [connected.agent for connected in self._connected.values()]
-        self._connected.clear()
-        ending = [asyncio.ensure_future(agent.close()) for agent in agents]
-        if not ending:
+        for start in [*self._connected]:
+            self._end(start)
+        if not self._ending:
             return
+        ending = [*self._ending]
         try:
             await asyncio.wait(ending)
         except asyncio.CancelledError:
-            for agent in agents:
-                agent.kill()
+            self.kill()
             await asyncio.wait(ending)
             raise
-        for ended in ending:
-            if (failure := ended.exception()) is not None:
-                log.warning("an agent did not end well: %s", failure)
+
+    def kill(self) -> None:
+        """End all agents at once, without asking them."""
+        for agent in (*(connected.agent for connected in self._connected.values()), *self._ending.values()):
+            agent.kill()
+
+    def _end(self, start: Start) -> asyncio.Future[None]:
+        """End an agent; whoever does not wait for that until the end leaves it to `close`."""
+        agent = self._connected.pop(start).agent
+        ending = asyncio.ensure_future(agent.close())
+        self._ending[ending] = agent
+        ending.add_done_callback(self._ended)
+        return ending
+
+    def _ended(self, ending: asyncio.Future[None]) -> None:
+        del self._ending[ending]
+        if not ending.cancelled() and (failure := ending.exception()) is not None:
+            log.warning("an agent did not end well: %s", failure)
 
     def is_continued(self, step: Agent | Converse, workflow: Workflow) -> bool:
         """Whether another step may go on with this one's session."""
@@ -171,9 +211,10 @@ class Agents:
 
     def name_call(self, id: str, place: str) -> str:
         """An agent's id for a tool call, or one made of it if the run has that already."""
-        name, number = id, 1
+        short = name = _short(id)
+        number = 1
         while name in self._calls:
-            name = f"{place}:{id}" if number == 1 else f"{place}:{id}~{number}"
+            name = f"{place}:{short}" if number == 1 else f"{place}:{short}~{number}"
             number += 1
         self._calls.add(name)
         return name
@@ -188,6 +229,7 @@ class Agents:
             finally:
                 if order.is_kept and not held.session.is_over and not self._is_closed:
                     self._held[held.key] = held
+                    await self._end_waiting(held)
                 else:
                     await self._let_go(held)
 
@@ -204,7 +246,7 @@ class Agents:
         if order.earlier is None:
             return await self._new(order)
         held = self._held.pop(order.earlier, None)
-        if held is not None and not held.session.is_over and held.start == order.start:
+        if held is not None and held.serves(order):
             await _set(held.session, order.options)
             held.reason = None
             return held
@@ -220,6 +262,7 @@ class Agents:
             try:
                 held = await self._on(order, earlier.session_id)
                 held.told = told_to(earlier.session_id, self.journal)
+                self.spending.tell_cost_of_before(held.session)
                 return held
             except AgentError as error:
                 if error.kind != "session":
@@ -252,9 +295,7 @@ class Agents:
                 await interception.close()
             connected.release()
             raise
-        held = connected.sessions[session.id] = Held(
-            session, order.start, connected, interception=interception
-        )
+        held = connected.sessions[session.id] = Held(session, order, connected, interception=interception)
         if interception is not None:
             interception.held = held
             session.at_end(interception.close)
@@ -277,8 +318,26 @@ class Agents:
             (start for start, connected in self._connected.items() if not connected.users),
             key=lambda start: self._connected[start].last_used,
         )
-        for start in idle[: max(len(idle) - MOST_IDLE, 0)]:
-            await self._connected.pop(start).agent.close()
+        ending = [self._end(start) for start in idle[: max(len(idle) - MOST_IDLE, 0)]]
+        if ending:
+            await asyncio.wait(ending)
+
+    async def _end_waiting(self, last: Held) -> None:
+        """A loop may leave sessions in ever more processes: those of long ago are opened again if needed."""
+        last.connected.last_used = time.monotonic()
+        kept: dict[Connected, list[Held]] = {}
+        for held in self._held.values():
+            kept.setdefault(held.connected, []).append(held)
+        waiting = sorted(
+            (each for each in kept if each.users == len(kept[each]) and _can_reopen(each.agent)),
+            key=lambda connected: connected.last_used,
+        )
+        left = [held for each in waiting[: max(len(waiting) - MOST_WAITING, 0)] for held in kept[each]]
+        for held in left:
+            del self._held[held.key]
+        for held in left:
+            await self._let_go(held)
+        await self._end_idle()
 
     async def _let_go(self, held: Held) -> None:
         held.connected.sessions.pop(held.session.id, None)
@@ -286,6 +345,10 @@ class Agents:
         with contextlib.suppress(AgentError, TimeoutError):
             async with asyncio.timeout(CLOSE_LIMIT):
                 await held.session.close()
+
+
+def _can_reopen(agent: RemoteAgent) -> bool:
+    return agent.offers(RESUME) or agent.offers(LOAD)
 
 
 async def _opened(agent: RemoteAgent, session_id: str | None, options: OpeningOptions) -> RemoteSession:
@@ -306,9 +369,17 @@ async def _set(session: RemoteSession, options: OpeningOptions) -> None:
         await session.set_option(name, value)
 
 
+def _short(id: str) -> str:
+    """An id that can be shown; agents may make theirs of anything."""
+    return (
+        id
+        if len(id) <= LONGEST_LINE
+        else f"{id[:50]}…{hashlib.sha256(id.encode(errors='replace')).hexdigest()}"
+    )
+
+
 def _continued_steps(workflow: Workflow) -> frozenset[str]:
     """The ids of the steps that others go on with."""
-    hooks = workflow.hooks
-    lists = [workflow.steps, hooks.start, hooks.end, hooks.error, hooks.cancel]
+    lists = lists_of(workflow)
     steps = [step for each in lists for step in all_steps(each) if isinstance(step, Agent | Converse)]
     return frozenset(step.set_up.continues for step in steps if step.set_up.continues is not None)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from coupler.workflow.agents.profiles import Plain
 from coupler.workflow.errors import StepError
-from coupler.workflow.language.definition import Json, Prompted
+from coupler.workflow.language.definition import Json, Prompted, Template
 from coupler.workflow.language.neighbour import read_neighbour
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Briefing(NamedTuple):
 
 def briefing_of(set_up: Prompted, attempt: Attempt) -> Briefing:
     """What a step tells its agent; raises `StepError` for files that cannot be read, and templates."""
-    system = [] if set_up.system is None else [attempt.text(set_up.system)]
+    system = [] if set_up.system is None else [rendered(set_up.system, attempt)]
     system += [_beside(name, attempt) for name in set_up.skills]
     prompt = _prompt(set_up, attempt)
     if prompt is not None:
@@ -46,6 +47,11 @@ def briefing_of(set_up: Prompted, attempt: Attempt) -> Briefing:
             raise StepError("template", f"the prompt is too long: it has {len(prompt):,} characters")
     schema = None if set_up.output is None else schema_of(set_up.output, attempt.workflow.file)
     return Briefing("\n\n".join(filter(None, map(str.strip, system))) or None, prompt, schema)
+
+
+def rendered(template: Template, attempt: Attempt) -> str:
+    """A text of the workflow as a template; one of `coupler.toml` as it is."""
+    return str(template) if isinstance(template, Plain) else attempt.text(template)
 
 
 def instructed(system: str, prompt: str) -> str:

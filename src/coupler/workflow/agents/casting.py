@@ -16,18 +16,28 @@ from coupler.client.opening import OpeningOptions
 from coupler.config import keys
 from coupler.config.errors import ConfigError
 from coupler.mcp.servers import merged
+from coupler.providers.command_line import READ_ONLY
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
 from coupler.thread import in_thread
 from coupler.workflow.agents.agents import Earlier, Order
-from coupler.workflow.agents.briefing import Briefing, briefing_of
+from coupler.workflow.agents.briefing import Briefing, briefing_of, rendered
 from coupler.workflow.agents.failures import step_error
-from coupler.workflow.agents.profiles import Role, joined, role_of
+from coupler.workflow.agents.profiles import Plain, Role, joined, role_of
 from coupler.workflow.agents.spending import StepBudget
 from coupler.workflow.agents.start import Native, Start, Wanted, start_of
 from coupler.workflow.agents.tool_rules import ToolRules
 from coupler.workflow.engine.scope import Steps
 from coupler.workflow.errors import StepError
-from coupler.workflow.language.definition import Agent, Converse, Json, Prompted, Server, Workflow, all_steps
+from coupler.workflow.language.definition import (
+    Agent,
+    Converse,
+    Json,
+    Prompted,
+    Server,
+    Workflow,
+    all_steps,
+    lists_of,
+)
 
 if TYPE_CHECKING:
     from coupler.config import Config
@@ -49,12 +59,14 @@ async def cast(step: Agent | Converse, attempt: Attempt, *, is_stored: bool = Fa
     config = await _configuration(attempt.cwd)
     step = _with_what_goes_on(step, attempt.workflow)
     tables = config[keys.AGENTS]
-    role = role_of(step, attempt.text(step.agent).strip(), attempt.workflow, tables)
+    role = role_of(step, attempt.text(step.agent).strip(), attempt.workflow, tables, attempt.text)
     briefing = briefing_of(role.set_up, attempt)
     earlier = earlier_session(step, attempt)
     is_kept = earlier is not None or attempt.agents.is_continued(step, attempt.workflow)
     start = await _start(role, briefing, attempt, is_stored=is_stored or is_kept)
-    _refuse_what_cannot_hold(role.set_up, step, start, earlier)
+    rules = ToolRules.of(role.set_up.tools, step.gate, config)
+    _refuse_what_cannot_hold(role.set_up, rules, start)
+    _refuse_another_agent(step, start, earlier)
     order = Order(
         start=start,
         options=_options(role.set_up, start, briefing, attempt),
@@ -63,7 +75,6 @@ async def cast(step: Agent | Converse, attempt: Attempt, *, is_stored: bool = Fa
         earlier=earlier,
         is_kept=is_kept,
     )
-    rules = ToolRules.of(role.set_up.tools, step.gate, config)
     return Cast(order, briefing, role.set_up, rules, _budget(role.set_up, attempt))
 
 
@@ -100,11 +111,9 @@ def _with_what_goes_on(step: Agent | Converse, workflow: Workflow) -> Agent | Co
 
 
 def _step_before(name: str, step: Agent | Converse, workflow: Workflow) -> Agent | Converse | None:
-    hooks = workflow.hooks
-    lists = (workflow.steps, hooks.start, hooks.end, hooks.error, hooks.cancel)
     found = [
         each
-        for steps in lists
+        for steps in lists_of(workflow)
         for each in all_steps(steps)
         if isinstance(each, Agent | Converse) and each.id == name and each is not step
     ]
@@ -122,16 +131,15 @@ def _over(set_up: Prompted, before: Prompted) -> Prompted:
 
 async def _start(role: Role, briefing: Briefing, attempt: Attempt, *, is_stored: bool) -> Start:
     set_up = role.set_up
-    options = attempt.value(dict(set_up.options))
     wanted = Wanted(
         agent=role.agent,
         cwd=attempt.cwd,
-        env={**{name: attempt.text(value) for name, value in role.env.items()}, **attempt.env},
+        env=_environment(role, attempt),
         files=set_up.files,
         native=Native(
-            None if set_up.model is None else attempt.text(set_up.model),
+            None if set_up.model is None else rendered(set_up.model, attempt),
             briefing.system,
-            tuple(sorted((name, _simple(name, value)) for name, value in options.items())),
+            tuple(sorted(_values(set_up, attempt).items())),
         ),
         directory=str(Path(attempt.workflow.file).parent),
         store=attempt.agents.store if is_stored else None,
@@ -142,22 +150,51 @@ async def _start(role: Role, briefing: Briefing, attempt: Attempt, *, is_stored:
         raise step_error(error, role.agent) from None
 
 
+def _environment(role: Role, attempt: Attempt) -> dict[str, str]:
+    """The variables of the step, over those of its agent, over the workflow's defaults."""
+    usual = {name: attempt.text(value) for name, value in attempt.workflow.defaults.env.items()}
+    own = {name: value for name, value in attempt.env.items() if usual.get(name) != value}
+    return {**attempt.env, **{name: attempt.text(value) for name, value in role.env.items()}, **own}
+
+
+def _values(set_up: Prompted, attempt: Attempt) -> dict[str, str | int | float | bool]:
+    """The options of the agent, rendered."""
+    return {
+        name: _simple(name, str(value) if isinstance(value, Plain) else attempt.value(value))
+        for name, value in set_up.options.items()
+    }
+
+
 def _simple(name: str, value: Json) -> str | int | float | bool:
     if not isinstance(value, str | int | float | bool):
         raise StepError("template", f"the option `{name}` has to be a text, a number, true or false")
     return value
 
 
-def _refuse_what_cannot_hold(
-    set_up: Prompted, step: Agent | Converse, start: Start, earlier: Earlier | None
-) -> None:
-    has_rules = set_up.tools is not None or (step.gate is not None and step.gate.tools)
-    if has_rules and not start.asks:
+def _refuse_what_cannot_hold(set_up: Prompted, rules: ToolRules, start: Start) -> None:
+    if start.asks:
+        return
+    asks_nobody = f"{start.agent} asks nobody before it uses a tool, so"
+    instead = f"use its ACP form, {start.name}:acp"
+    if rules.has_own:
         raise StepError(
             "provider",
-            f"{start.agent} asks nobody before it uses a tool, so rules for its tools cannot hold: say what "
-            f"it may do by its `mode`, or use its ACP form, {start.name}:acp",
+            f"{asks_nobody} rules for its tools cannot hold: say what it may do by its `mode`, or {instead}",
         )
+    if set_up.files is not None:
+        raise StepError(
+            "provider",
+            f"{asks_nobody} `files` cannot keep it from any: say what it may do by its `mode`, or {instead}",
+        )
+    if not rules.could_hold_without_asking(set_up.mode):
+        raise StepError(
+            "provider",
+            f"{asks_nobody} what `coupler.toml` denies or wants to be asked cannot hold: {instead}, or "
+            f"`mode: {READ_ONLY}` where that is about changes and commands alone",
+        )
+
+
+def _refuse_another_agent(step: Agent | Converse, start: Start, earlier: Earlier | None) -> None:
     before = None if earlier is None else Start(earlier.agent, "").name
     if before is not None and before != start.name:
         raise StepError(
@@ -172,22 +209,22 @@ def _options(set_up: Prompted, start: Start, briefing: Briefing, attempt: Attemp
     if briefing.schema is not None:
         options["output"] = briefing.schema
     if set_up.mode is not None:
-        options["mode"] = attempt.text(set_up.mode)
+        options["mode"] = rendered(set_up.mode, attempt)
     if start.native is not None:
         return options  # it was made with the others
     if set_up.model is not None:
-        options["model"] = attempt.text(set_up.model)
+        options["model"] = rendered(set_up.model, attempt)
     if set_up.options:
-        given = attempt.value(dict(set_up.options)).items()
         options["options"] = {
-            name: value if isinstance(value, bool) else str(_simple(name, value)) for name, value in given
+            name: value if isinstance(value, bool) else str(value)
+            for name, value in _values(set_up, attempt).items()
         }
     return options
 
 
 def _budget(set_up: Prompted, attempt: Attempt) -> StepBudget:
     spending = attempt.agents.spending
-    budget = StepBudget(set_up.budget, spending.budget)
+    budget = StepBudget(set_up.budget, attempt.budget or spending.budget)
     if (before := spending.of(attempt.place)) is not None:
         budget.spent_tokens, budget.spent_cost = before.total_tokens, before.cost or 0.0
     return budget

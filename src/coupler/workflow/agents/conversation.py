@@ -6,9 +6,11 @@ message: nothing that was said is said again.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import UNSET
 
 from coupler.client.errors import AgentError
@@ -39,9 +41,13 @@ async def perform_conversation(step: Converse, attempt: Attempt) -> Result:
             agent = words_for_login(wanted.order.start.agent)
             raise step_error(error, agent, conversation.result("failed")) from None
         except StepError as error:
-            raise StepError(
-                error.kind, str(error), retry_after=error.retry_after, result=conversation.result("failed")
-            ) from None
+            there_is = conversation.interrupted(error.result)
+            raise StepError(error.kind, str(error), retry_after=error.retry_after, result=there_is) from None
+        except asyncio.CancelledError:
+            # Its time may just be up: what was said is still worth having, and the session can go on.
+            answer = attempt.interrupted[-1] if attempt.interrupted else None
+            attempt.interrupted.append(conversation.interrupted(answer))
+            raise
 
 
 class _Conversation:
@@ -74,6 +80,18 @@ class _Conversation:
             usage=self._attempt.agents.spending.of(self._attempt.place),
             session_id=None if self._earlier is None else self._earlier.session_id,
             agent=None if self._earlier is None else self._earlier.agent,
+        )
+
+    def interrupted(self, answer: Result | None) -> Result:
+        """What there is if the conversation fails, with what had come of the answer that was waited for."""
+        result = self.result("failed")
+        if answer is None:
+            return result
+        return msgspec.structs.replace(
+            result,
+            text=result.text or answer.text,
+            session_id=answer.session_id or result.session_id,
+            agent=answer.agent or result.agent,
         )
 
     async def _message(self, number: int) -> str | None:

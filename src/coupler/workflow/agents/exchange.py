@@ -6,32 +6,37 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from coupler.client.action import action_of
 from coupler.client.errors import AgentError
-from coupler.client.observation import Observation, TurnFinished
+from coupler.client.observation import Observation, PromptSent, Received, TurnFinished
 from coupler.client.policy import PermissionRequest, Policy, Verdict
 from coupler.client.reply import Reply
+from coupler.client.rules import READING_KINDS
 from coupler.client.usage import TurnUsage
+from coupler.events import ToolCall
+from coupler.schema.v1 import ToolCallLocation
 from coupler.thread import in_thread
 from coupler.workflow.agents.briefing import instructed
 from coupler.workflow.agents.failures import step_error
 from coupler.workflow.agents.form_questions import answers_to
+from coupler.workflow.agents.permission_question import question_about
 from coupler.workflow.agents.spending import usage_of
 from coupler.workflow.agents.start import words_for_login
-from coupler.workflow.agents.telling import Telling
-from coupler.workflow.agents.tool_rules import ToolRules
+from coupler.workflow.agents.telling import MOST_SAID, MOST_SHOWN, Telling, shortened
+from coupler.workflow.agents.tool_rules import Judgement, ToolRules
 from coupler.workflow.agents.transcripts import ASKED, asked
 from coupler.workflow.engine.flow import Stopped
 from coupler.workflow.engine.gates import ask_approval
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.happenings import ApprovalGiven, Decided, Noted, Used
-from coupler.workflow.journal.result import Result, Usage
+from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Gate
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest
+    from coupler.permission.action import Action
     from coupler.workflow.agents.agents import Held
+    from coupler.workflow.agents.files import Touch
     from coupler.workflow.agents.spending import StepBudget
     from coupler.workflow.engine.attempt import Attempt
 
@@ -50,6 +55,9 @@ class Exchange:
         self._budget = budget
         self.telling = Telling(attempt.emit, self._name_call)
         self._usage: TurnUsage | None = None
+        self._is_in_turn = False
+        """What the agent asks outside of it, maybe right behind its answer, is no step's any more."""
+        self._granted: list[Action] = []
         self._given_up: Parked | Stopped | None = None
 
     async def ask(
@@ -68,6 +76,7 @@ class Exchange:
             raise
         finally:
             self._held.exchange = None
+            self._session.policy = Policy.deny_all()  # what comes between turns is nobody's step
             stop_listening()
             self.telling.settle()
 
@@ -94,8 +103,32 @@ class Exchange:
 
     async def may_call(self, request: PermissionRequest) -> bool:
         """Whether a call to an MCP server may pass. The agent was given it: what no rule is against may."""
-        judgement = await in_thread(lambda: self._rules.judge(request))
+        judgement = await self._judged(request)
         return judgement in ("allow", "undecided") or (judgement == "ask" and await self._ask(request))
+
+    async def may_touch(self, touch: Touch, path: str) -> bool:
+        """Whether a file may be read or written through us, for which the agent has not asked."""
+        title = f"{'Read' if touch == 'read' else 'Write'} {path}"
+        call = ToolCall(id="", title=title, kind=touch, locations=(ToolCallLocation(path),))
+        request = PermissionRequest(call, (), self._session.cwd, self._session.roots)
+        judgement = await self._judged(request)
+        if judgement == "ask":
+            judgement = (
+                "allow" if self._is_granted(action_of(request)) or await self._ask(request) else "deny"
+            )
+        if judgement != "deny":
+            return True
+        remedy = await in_thread(lambda: self._rules.remedy(request))
+        self._attempt.emit(Noted(text=shortened(f"denied: {title}; {remedy}", MOST_SHOWN)))
+        return False
+
+    def _is_granted(self, action: Action) -> bool:
+        """Whether somebody has allowed just this in this turn."""
+        return any(
+            set(action.paths) <= set(granted.paths)
+            and (action.kind == "read" or granted.kind not in READING_KINDS)
+            for granted in self._granted
+        )
 
     def _name_call(self, id: str) -> str:
         return self._attempt.agents.name_call(id, str(self._attempt.place))
@@ -132,20 +165,29 @@ class Exchange:
 
     def _failed(self, error: AgentError) -> StepError:
         reply = error.reply
-        if reply is not None and self._usage is None:
-            self._usage = reply.usage
-            self._budget.charge(reply.usage)
+        if reply is not None:
+            self._usage = reply.usage  # of all its rounds, also of the one that failed
         self._pay()
         if error.kind == "deadline":
             # Of the step's budget: its timeout is not known here.
             error = AgentError("budget", "the time is spent: see `budget` of the step")
-        result = self.result(reply if reply is not None and reply.text else None)
+        is_whole = reply is not None and reply.text and not self.telling.is_too_much
+        result = self.result(reply if is_whole else None)
         return step_error(error, words_for_login(self._held.start.agent), result)
 
     def _notice(self, observation: Observation) -> None:
-        self.telling.notice(observation)
-        if isinstance(observation, TurnFinished) and observation.reply is not None:
-            self._usage = observation.reply.usage
+        if not self.telling.is_too_much:
+            self.telling.notice(observation)
+        elif isinstance(observation, Received):
+            said = f"the agent said more than {MOST_SAID:,} characters, and was stopped"
+            self._session.end_turn(AgentError("limit", said))
+        match observation:
+            case PromptSent():
+                self._is_in_turn = True
+            case TurnFinished(reply=reply):
+                self._is_in_turn = False
+                if reply is not None:
+                    self._usage = reply.usage
 
     def _pay(self) -> None:
         """Count what the prompt has used, once."""
@@ -153,21 +195,24 @@ class Exchange:
             return
         used, self._usage = usage_of(self._usage), None
         self._attempt.emit(Used(usage=used))
-        total = self._attempt.agents.spending.add(self._attempt.place, used)
-        self._attempt.emit(Decided(what="usage", value=_kept(total)))
+        for kept in self._attempt.agents.spending.add(self._attempt.place, used, self._session):
+            self._attempt.emit(kept)
 
     async def _permit(self, request: PermissionRequest) -> Verdict:
-        judgement = await in_thread(lambda: self._rules.judge(request))
+        judgement = await self._judged(request)
         if judgement != "ask":
             return judgement == "allow"
         return await self._ask(request)
 
+    async def _judged(self, request: PermissionRequest) -> Judgement:
+        return await in_thread(lambda: self._rules.judge(request)) if self._is_in_turn else "deny"
+
     async def _ask(self, request: PermissionRequest) -> bool:
-        call = request.tool_call
-        question = f"May the agent do this? {call.title or call.name or call.kind}"
-        name = self.telling.call_named(call.id)
+        # What a workflow says of its own questions is not said of those that the user wants to be asked.
+        gate = Gate() if await in_thread(lambda: self._rules.is_of_user(request)) else self._gate
+        name = self.telling.call_named(request.tool_call.id) if request.tool_call.id else None
         try:
-            approval = await ask_approval(self._gate, self._attempt, question, name)
+            approval = await ask_approval(gate, self._attempt, question_about(request), name)
         except asyncio.CancelledError:
             # The agent, or who cancelled its turn, does not want to know any more.
             self._attempt.emit(ApprovalGiven(approved=False, by="nobody", call=name))
@@ -175,7 +220,9 @@ class Exchange:
         except Parked as parked:
             self._give_up(parked)
             return False
-        if not approval.approved and self._gate.on_deny == "stop":
+        if approval.approved:
+            self._granted.append(action_of(request))
+        elif gate.on_deny == "stop":
             self._give_up(Stopped("cancelled", f"{self._attempt.place} was denied"))
         return approval.approved
 
@@ -187,10 +234,6 @@ class Exchange:
 
 class _GivenUp(Exception):  # noqa: N818 - it is no failure
     """Ends the turn; the reason for that is raised instead of it."""
-
-
-def _kept(usage: Usage) -> Any:
-    return msgspec.to_builtins(usage)
 
 
 def note_how_it_goes_on(held: Held, attempt: Attempt) -> None:

@@ -46,6 +46,8 @@ class Interception:
             {server_name(server): server for server in servers}, Surroundings(cwd, os.environ)
         )
         self._over_http = over_http
+        self._told: set[str] = set()
+        """The agent's own calls behind which one of ours stands."""
         self._is_open = False
         self._ended = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
@@ -96,7 +98,7 @@ class Interception:
         if self.held is None or exchange is None:
             return text_result("nobody is in a turn with this agent", is_error=True)
         call = self._call(server, tool, arguments, meta)
-        is_told = call.id in self.held.session.tool_calls
+        is_told = call.id in self._told
         if not is_told:
             exchange.telling.called(call)
         request = PermissionRequest(call, (), self.held.session.cwd, self.held.session.roots)
@@ -109,11 +111,9 @@ class Interception:
         return result
 
     def _call(self, server: str, tool: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolCall:
-        """The call as the agent knows it, if it says by which id; else as one of ours."""
-        assert self.held is not None
-        known = [
-            each for each in meta.values() if isinstance(each, str) and each in self.held.session.tool_calls
-        ]
+        """The call as the agent knows it, if it tells of just this one by that id; else as one of ours."""
+        known = [each for each in meta.values() if isinstance(each, str) and self._tells_of(each, tool)]
+        self._told.update(known[:1])
         return ToolCall(
             id=known[0] if known else f"mcp-{uuid4().hex}",
             title=f"{server}: {tool}",
@@ -121,6 +121,17 @@ class Interception:
             status="in_progress",
             name=f"mcp__{server}__{tool}",
             raw_input=arguments,
+        )
+
+    def _tells_of(self, id: str, tool: str) -> bool:
+        """Whether the agent shows a call that runs, names the tool, and stands for no other call.
+
+        Else a call could hide behind one that was about something else.
+        """
+        assert self.held is not None
+        call = self.held.session.tool_calls.get(id)
+        return (
+            call is not None and call.is_open and id not in self._told and tool in f"{call.name} {call.title}"
         )
 
     async def _passed_on(self, server: str, tool: str, arguments: dict[str, Any]) -> ToolResult:

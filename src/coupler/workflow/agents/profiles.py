@@ -6,16 +6,33 @@ another one. What is not said by any of them is as the workflow's `defaults` hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from coupler.workflow.errors import StepError
-from coupler.workflow.language.definition import Agent, Converse, Prompted, Server, Template, Tools, Workflow
+from coupler.workflow.language.definition import (
+    Agent,
+    Converse,
+    Hooks,
+    Profile,
+    Prompted,
+    Server,
+    Template,
+    Tools,
+    Workflow,
+)
 
 if TYPE_CHECKING:
     from coupler.config.agent_tables import AgentTable
 
 T = TypeVar("T")
+Render = Callable[[Template], str]
+
+
+class Plain(str):
+    """A text of `coupler.toml`, in which braces are braces: only workflows have templates."""
+
+    __slots__ = ()
 
 
 class Role(NamedTuple):
@@ -28,23 +45,39 @@ class Role(NamedTuple):
 
 
 def role_of(
-    step: Agent | Converse, agent: str, workflow: Workflow, tables: Iterable[AgentTable] = ()
+    step: Agent | Converse,
+    agent: str,
+    workflow: Workflow,
+    tables: Iterable[AgentTable] = (),
+    render: Render = str,
 ) -> Role:
     """The role of a step's agent, whose name is rendered; raises `StepError` for profiles in a circle."""
     env: dict[str, Template] = {}
     set_ups = [step.set_up]
-    names: list[str] = []
-    while (profile := workflow.agents.get(agent)) is not None:
-        names.append(agent)
+    for profile in _profiles(agent, workflow, render):
         set_ups.append(profile.set_up)
         env = {**profile.env, **env}
-        agent = profile.agent
-        if agent in names:
-            raise _in_a_circle([*names, agent])
+        agent = render(profile.agent).strip()
     set_ups += _configured(agent, {table.name: table for table in tables})
     # MCP servers of the workflow come after those of its agents, whatever else they are set to.
     of_workflow = Prompted(mcp_servers=workflow.mcp_servers)
     return Role(agent, joined([*set_ups, workflow.defaults.set_up, of_workflow]), env)
+
+
+def hooks_around(agent: str, workflow: Workflow, render: Render) -> Hooks | None:
+    """The hooks of the nearest profile that has some."""
+    return _first(profile.hooks for profile in _profiles(agent, workflow, render))
+
+
+def _profiles(agent: str, workflow: Workflow, render: Render) -> Iterator[Profile]:
+    """The profile of this name, the one that it stands on, and so on."""
+    names: list[str] = []
+    while (profile := workflow.agents.get(agent)) is not None:
+        if agent in names:
+            raise _in_a_circle([*names, agent])
+        names.append(agent)
+        yield profile
+        agent = render(profile.agent).strip()
 
 
 def joined(set_ups: Iterable[Prompted]) -> Prompted:
@@ -81,15 +114,19 @@ def _configured(agent: str, tables: Mapping[str, AgentTable]) -> Iterator[Prompt
             raise _in_a_circle([*names, name])
         names.append(name)
         yield Prompted(
-            system=table.system,
-            model=table.model,
-            mode=table.mode,
-            options=table.options,
+            system=_plain(table.system),
+            model=_plain(table.model),
+            mode=_plain(table.mode),
+            options={name: _plain(value) for name, value in table.options.items()},
             tools=Tools(table.allow, table.deny) if table.allow or table.deny else None,
             context=table.context,
             skills=table.skills,
         )
         name = None if table.agent is None else table.agent.partition(":")[0]
+
+
+def _plain(value: T) -> T | Plain:
+    return Plain(value) if isinstance(value, str) else value
 
 
 def _in_a_circle(names: Iterable[str]) -> StepError:

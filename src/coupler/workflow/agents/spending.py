@@ -1,47 +1,90 @@
-"""What the agents of a run use up: counted for each step and for the whole, against what both may use."""
+"""What the agents of a run use up: counted for each step and for the whole, against what both may use.
+
+A step that is done again after a failure begins anew; what the run has spent stays spent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from coupler.client.budget import Budget
 from coupler.client.errors import AgentError
 from coupler.client.usage import TurnUsage
-from coupler.workflow.journal.happenings import Place
+from coupler.events import Usage as SessionUsage
+from coupler.schema.v1 import Cost
+from coupler.workflow.journal.happenings import SPENT, Decided, Place
 from coupler.workflow.journal.result import Usage
 from coupler.workflow.language.definition import Json, Limits
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+    from coupler.workflow.agents.transcripts import Kept
+
+USED = "usage"
+"""The decision that has what a step has used so far."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What is kept of a turn that was paid for."""
+
+    total: Usage
+    """Of the whole run, up to it."""
+    session: str
+    cost: float | None = None
+    """What the session has cost since its beginning, as its agent counts."""
+    currency: str = ""
 
 
 class Spending:
     """Of one run. What earlier processes have spent is told by their journal."""
 
-    def __init__(self, limits: Limits | None, earlier: Mapping[Place, Json]) -> None:
+    def __init__(self, limits: Limits | None, journal: Kept) -> None:
         limits = limits or Limits()
-        self._by_place = {place: msgspec.convert(value, Usage) for place, value in earlier.items()}
+        earlier = [msgspec.convert(value, Spent) for value in journal.decisions(SPENT).values()]
+        self._by_place = {
+            place: msgspec.convert(each, Usage) for place, each in journal.decisions(USED).items()
+        }
+        self._of_sessions = {each.session: each for each in sorted(earlier, key=_order)}
+        self.total: Usage | None = max(earlier, key=_order).total if earlier else None
+        """Of all steps together; None if no agent was asked."""
         self.budget = Budget(tokens=limits.tokens, cost=limits.cost)
         if self.total is not None:
             self.budget.spent_tokens = self.total.total_tokens
             self.budget.spent_cost = self.total.cost or 0.0
 
-    @property
-    def total(self) -> Usage | None:
-        """Of all steps together; None if no agent was asked."""
-        total: Usage | None = None
-        for usage in self._by_place.values():
-            total = usage if total is None else added(total, usage)
-        return total
-
     def of(self, place: Place) -> Usage | None:
         """Of a step, all its attempts together."""
         return self._by_place.get(place)
 
-    def add(self, place: Place, usage: Usage) -> Usage:
-        """A turn was paid for: what its step has used so far."""
+    def add(self, place: Place, usage: Usage, session: RemoteSession) -> list[Decided]:
+        """A turn was paid for: what is to be kept of that."""
         before = self._by_place.get(place)
         self._by_place[place] = usage if before is None else added(before, usage)
-        return self._by_place[place]
+        self.total = usage if self.total is None else added(self.total, usage)
+        cost = None if session.usage is None else session.usage.cost
+        spent = Spent(
+            self.total,
+            session.id,
+            None if cost is None else cost.amount,
+            "" if cost is None else cost.currency,
+        )
+        self._of_sessions[session.id] = spent
+        return [
+            Decided(what=USED, value=_plain(self._by_place[place])),
+            Decided(what=SPENT, value=_plain(spent)),
+        ]
+
+    def tell_cost_of_before(self, session: RemoteSession) -> None:
+        """Let a session that was opened again know what it has cost, if its agent does not tell.
+
+        Agents count from a session's beginning: without this, its next turn would be charged for all of it.
+        """
+        spent = self._of_sessions.get(session.id)
+        told = session.usage or SessionUsage(0, 0)
+        if spent is not None and spent.cost is not None and told.cost is None:
+            session.usage = msgspec.structs.replace(told, cost=Cost(spent.cost, spent.currency))
 
 
 class StepBudget(Budget):
@@ -104,3 +147,12 @@ def added(one: Usage, other: Usage) -> Usage:
         currency=other.currency or one.currency,
         is_estimated=one.is_estimated or other.is_estimated,
     )
+
+
+def _order(spent: Spent) -> tuple[int, float]:
+    """What a run has spent only grows: the more it is, the later it was."""
+    return spent.total.total_tokens, spent.total.cost or 0.0
+
+
+def _plain(value: msgspec.Struct) -> Json:
+    return msgspec.to_builtins(value)

@@ -21,11 +21,13 @@ from coupler.coupling import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect
 from coupler.process.command import split_command
 from coupler.process.errors import SpawnError
 from coupler.providers.registry import ENTRIES, provider
+from coupler.workflow.agents.files import StepOffer
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import OnForm
     from coupler.client.files import FileAccess
     from coupler.client.remote import RemoteAgent
+    from coupler.workflow.agents.files import MayTouch
 
 FORMS = frozenset({"acp", "native"})
 
@@ -93,8 +95,14 @@ def start_of(wanted: Wanted) -> Start:
     return start._replace(store=wanted.store, native=wanted.native, asks=asks)
 
 
-def made(start: Start, on_form: OnForm) -> RemoteAgent:
+def made(start: Start, on_form: OnForm, may_touch: MayTouch) -> RemoteAgent:
     """The agent, not started yet; raises `AgentError`. May wait for a disk."""
+    agent = _made(start, on_form)
+    agent.offer_instead(StepOffer(files=agent.wanted_files, on_form=on_form, may_touch=may_touch))
+    return agent
+
+
+def _made(start: Start, on_form: OnForm) -> RemoteAgent:
     env = dict(start.env)
     if start.native is not None:
         chosen = _chosen(start.agent, start.cwd)

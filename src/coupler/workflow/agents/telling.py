@@ -26,6 +26,15 @@ from coupler.workflow.journal.happenings import (
 MOST_SHOWN = 64 * 1024
 """Characters of what one tool call shows, takes or returns; of more, the beginning and the end are kept."""
 
+LONGEST_LINE = 1000
+"""Characters of a title, a path or an id."""
+
+MOST_LISTED = 100
+"""Paths of a call, and entries of a plan."""
+
+MOST_SAID = 64 * 1024 * 1024
+"""Characters of all that an agent says and thinks in one prompt; who says more is stopped."""
+
 LEFT_OPEN = "it was not ended when the agent's turn was over"
 
 
@@ -44,6 +53,11 @@ class Telling:
         """All that the agent has said so far."""
         return "".join(self._text.pieces)
 
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the agent goes on and on: nobody reads that, and memory has an end."""
+        return self._text.length + self._thoughts.length > MOST_SAID
+
     def notice(self, observation: Observation) -> None:
         """Something happened in the agent's session; what comes late is told by nobody."""
         match observation:
@@ -51,7 +65,7 @@ class Telling:
                 self._received(event)
             case PermissionDecided(decision=decision) if not decision.is_allowed:
                 call = decision.tool_call
-                denied = f"denied: {call.title or call.name or call.kind}"
+                denied = f"denied: {_line(call.title or call.name or call.kind)}"
                 self._emit(Noted(text="; ".join(filter(None, [denied, decision.remedy]))))
 
     def call_named(self, id: str) -> str:
@@ -82,12 +96,17 @@ class Telling:
                 self.called(event)
             case Plan(entries=entries):
                 told = tuple(
-                    {"content": each.content, "priority": str(each.priority), "status": str(each.status)}
-                    for each in entries
+                    {
+                        "content": _line(each.content),
+                        "priority": _line(each.priority),
+                        "status": _line(each.status),
+                    }
+                    for each in entries[:MOST_LISTED]
                 )
                 self._emit(Planned(entries=told))
             case Notice(title=title, description=description):
-                self._emit(Noted(text=": ".join(filter(None, [title, description]))))
+                said = ": ".join(filter(None, [title, description]))
+                self._emit(Noted(text=shortened(said, MOST_SHOWN)))
 
     def called(self, event: ToolCall) -> None:
         """A tool call as it stands now."""
@@ -113,7 +132,7 @@ class _Call:
     def __init__(self, name: str, event: ToolCall) -> None:
         self.name = name
         self.is_over = False
-        self._title = event.title
+        self._title = _line(event.title)
         self._status = event.status
         self._text = ""
         self._told = 0
@@ -121,8 +140,9 @@ class _Call:
     def progress(self, event: ToolCall) -> ToolProgressed | None:
         text = self._news(event)
         status = event.status if event.status != self._status else None
-        title = event.title if event.title != self._title else None
-        self._title, self._status = event.title, event.status
+        named = _line(event.title)
+        title = named if named != self._title else None
+        self._title, self._status = named, event.status
         if text is None and status is None and title is None:
             return None
         return ToolProgressed(call=self.name, status=status, title=title, text=text)
@@ -151,6 +171,7 @@ class _Messages:
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
+        self.length = 0
         self._current: str | None = None
         self._is_interrupted = True
 
@@ -161,6 +182,7 @@ class _Messages:
         told = f"\n\n{piece.text}" if begins and self.pieces else piece.text
         self._current, self._is_interrupted = piece.message_id, False
         self.pieces.append(told)
+        self.length += len(told)
         return told
 
     def interrupt(self) -> None:
@@ -170,12 +192,16 @@ class _Messages:
 def _started(name: str, event: ToolCall) -> ToolStarted:
     return ToolStarted(
         call=name,
-        title=shortened(event.title or event.name or event.kind, 1000),
-        kind=event.kind,
-        name=event.name,
+        title=_line(event.title or event.name or event.kind),
+        kind=_line(event.kind),
+        name=None if event.name is None else _line(event.name),
         input=bounded(event.raw_input),
-        locations=tuple(location.path for location in event.locations[:100]),
+        locations=tuple(_line(location.path) for location in event.locations[:MOST_LISTED]),
     )
+
+
+def _line(text: str) -> str:
+    return shortened(str(text), LONGEST_LINE)
 
 
 def shown_text(event: ToolCall) -> str:

@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from coupler.agent.permitting import rules_of
 from coupler.client.action import action_of
 from coupler.client.rules import Rules, is_reading
 from coupler.permission.choices import Choices
 from coupler.permission.engine import Permissions
+from coupler.providers.command_line import READ_ONLY
 from coupler.workflow.errors import StepError
 from coupler.workflow.language.definition import Gate, Tools
 
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest
     from coupler.config import Config
+    from coupler.permission.rule import Rule
+
+CHANGING = frozenset({"edit", "delete", "move", "execute"})
+"""The kinds of rules that an agent breaks by nothing that only reads."""
 
 Judgement = Literal["allow", "deny", "ask", "undecided"]
 
@@ -26,26 +32,31 @@ Judgement = Literal["allow", "deny", "ask", "undecided"]
 class ToolRules:
     """Of one step. They are judged in threads, because links have to be followed."""
 
-    def __init__(self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str]) -> None:
-        self.is_any = bool(allow or ask or deny)
-        self._has_denials = bool(ask or deny)
+    def __init__(
+        self, allow: Sequence[str], ask: Sequence[str], deny: Sequence[str], of_config: Sequence[Rule] = ()
+    ) -> None:
+        """`of_config` are those of the user and the project, which mean their own directories."""
+        self.has_own = bool(allow or ask or deny)
+        self._of_config = of_config
+        self._has_denials = bool(ask or deny or of_config)
         try:
-            self._rules = Rules(allow, ask, deny)
+            self._rules = Rules(allow, ask, deny, of_config)
         except (TypeError, ValueError) as error:
             raise StepError("template", f"a rule under `tools` or `approve` is wrong: {error}") from None
+        self._of_user = Rules((), (), (), [rule for rule in of_config if rule.effect == "ask"])
 
     @classmethod
     def of(cls, tools: Tools | None, gate: Gate | None, config: Config | None) -> ToolRules:
         """A step's rules. What the user or the project wants to be denied or asked holds here as well."""
-        from coupler.config import keys
-
         tools = tools or Tools()
-        asked = [*(gate.tools if gate is not None else ())]
-        denied = [*tools.deny]
-        if config is not None:
-            asked += [entry.text for entry in config[keys.ASK]]
-            denied += [entry.text for entry in config[keys.DENY]]
-        return cls(tools.allow, asked, denied)
+        asked = gate.tools if gate is not None else ()
+        return cls(tools.allow, asked, tools.deny, _against(config) if config is not None else ())
+
+    def could_hold_without_asking(self, mode: str | None) -> bool:
+        """Whether an agent that asks nobody cannot do in this mode what the user or project is against."""
+        return not self._of_config or (
+            mode == READ_ONLY and all(rule.subject in CHANGING for rule in self._of_config)
+        )
 
     def judge(self, request: PermissionRequest) -> Judgement:
         """What the rules say of a call."""
@@ -56,6 +67,11 @@ class ToolRules:
             return "ask"
         # A look at nothing in particular is no harm, unless it might be what a rule is against.
         return "allow" if not self._has_denials and is_reading(request) else "undecided"
+
+    def is_of_user(self, request: PermissionRequest) -> bool:
+        """Whether the user or the project wants to be asked about a call, and not the workflow alone."""
+        verdict = self._of_user.judge(request)
+        return verdict.decision == "ask" and verdict.is_ruled
 
     def remedy(self, request: PermissionRequest) -> str:
         """What would have allowed a call, in the words of the language."""
@@ -68,6 +84,13 @@ class ToolRules:
         if not texts:
             return "allow it with a rule under `tools.allow` of the step"
         return f"to allow it, write under `tools.allow` of the step: {', '.join(texts)}"
+
+
+def _against(config: Config) -> list[Rule]:
+    try:
+        return [rule for rule in rules_of(config) if rule.effect != "allow"]
+    except ValueError as error:
+        raise StepError("template", str(error)) from None
 
 
 def _rules_that_allow(request: PermissionRequest) -> list[str]:

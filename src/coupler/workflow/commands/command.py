@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -63,7 +63,7 @@ async def perform_command(step: Run, attempt: Attempt, watch: Watch | None = Non
             ending = await _run(step, attempt, script.text, stdin, own_watch)
     else:
         ending = await _run(step, attempt, script.text, stdin, watch)
-    return _judge(step, ending)
+    return _judge(step, ending, attempt.mask)
 
 
 class _Ending(NamedTuple):
@@ -86,18 +86,20 @@ class _Ending(NamedTuple):
             exit_code=self.exit_code,
         )
 
-    def in_words(self) -> str:
+    def in_words(self, mask: Callable[[str], str]) -> str:
         """How it ended, with the last line that it wrote to stderr."""
         if self.returncode >= 0:
             how = f"The command ended with exit code {self.returncode}"
         else:
             how = f"The command was ended by {_name(-self.returncode)}"
-        last = self.stderr.content()[-READ_BYTES:].decode(errors="replace").strip().rpartition("\n")[2]
+        # Without secrets before it is cut: nobody would recognise the half of one.
+        last = mask(_decode(self.stderr.content().rstrip().rpartition(b"\n")[2]).strip())
+        last = last.encode(errors="surrogateescape").decode(errors="replace")
         return f"{how}: {last[:LONGEST_REASON]}" if last else f"{how}."
 
 
 async def _run(step: Run, attempt: Attempt, script: bytes, stdin: bytes | None, watch: Watch) -> _Ending:
-    with _script_file(step, script) as file:
+    with _script_file(step, script, watch) as file:
         job = _start(step.shell, file, attempt, stdin)
         stdout, stderr = _Stream("stdout", attempt), _Stream("stderr", attempt)
         with watch.over(job.pid, file), contextlib.closing(job):
@@ -114,12 +116,13 @@ async def _run(step: Run, attempt: Attempt, script: bytes, stdin: bytes | None, 
 
 
 @contextlib.contextmanager
-def _script_file(step: Run, script: bytes) -> Iterator[str]:
+def _script_file(step: Run, script: bytes, watch: Watch) -> Iterator[str]:
     """A file that only we can read, named so that the shell's messages tell the step."""
     try:
         descriptor, file = tempfile.mkstemp(prefix=f"coupler-{step.id[:40]}-", suffix=".sh")
     except OSError as error:
         raise _unwritten(error) from None
+    watch.expect(file)
     try:
         try:
             with open(descriptor, "wb") as opened:  # noqa: PTH123 - it is open already
@@ -182,10 +185,10 @@ class _Stream:
             self._attempt.emit(Wrote(stream=self._name, text=text[start : start + READ_BYTES]))
 
 
-def _judge(step: Run, ending: _Ending) -> Result:
+def _judge(step: Run, ending: _Ending, mask: Callable[[str], str]) -> Result:
     code = ending.exit_code
     if code not in step.ok_codes:
-        raise StepError("exit", ending.in_words(), exit_code=code, result=ending.result("failed"))
+        raise StepError("exit", ending.in_words(mask), exit_code=code, result=ending.result("failed"))
     result = ending.result("success")
     try:
         return msgspec.structs.replace(result, output=_output(step, result, ending.stdout))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Json, Template, Workflow
 
 if TYPE_CHECKING:
+    from coupler.client.budget import Budget
     from coupler.workflow.agents.agents import Agents
     from coupler.workflow.engine.running import Memory
     from coupler.workflow.expressions.flow_expressions import FlowExpressions
@@ -38,7 +39,11 @@ class Attempt:
     asking: asyncio.Lock
     """Held while somebody is asked, so that questions come one at a time."""
     agents: Agents
+    budget: Budget | None = None
+    """What is left for all steps of the workflow, if it is called and says so."""
     number: int = 1
+    mask: Callable[[str], str] = str
+    """Hides secrets in what people see; before a text is cut, because nobody recognises the half of one."""
     interrupted: list[Result] = field(default_factory=list)
     """What there is of the step if it is cancelled, from who performs it: its time may just be up."""
 

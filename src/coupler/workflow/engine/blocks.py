@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol, TypeGuard
 
 from msgspec import UNSET
@@ -45,7 +46,8 @@ class Passage:
     """One way through one block: an attempt at it, or the look at one that is over."""
 
     def __init__(self, lists: Lists, scope: Scope, attempt: Attempt, where: Where) -> None:
-        self.iterations: list[dict[str, Result]] = []
+        self.iterations: list[dict[str, Result]] | None = None
+        """Of loops: what became of the steps of each round."""
         self._lists = lists
         self._scope = scope
         self._attempt = attempt
@@ -57,9 +59,13 @@ class Passage:
         try:
             output = await self._go_through(step)
         except StepFailed as failed:
-            partial = Result(status="failed", results=tuple(self.iterations) or None)
+            partial = Result(status="failed", results=self.results)
             raise failed.as_error(partial) from None
-        return Result(status="success", output=output, results=tuple(self.iterations) or None)
+        return Result(status="success", output=output, results=self.results)
+
+    @property
+    def results(self) -> tuple[dict[str, Result], ...] | None:
+        return None if self.iterations is None else tuple(self.iterations)
 
     async def recall(self, step: Block) -> None:
         """Gather what the journal has of the steps inside, as far as they were reached."""
@@ -83,8 +89,9 @@ class Passage:
     async def _parallel(self, step: Parallel) -> None:
         scopes = [self._scope.inside() for _ in step.branches]
 
-        async def run_branch(number: int) -> None:
+        async def run_branch(number: int, is_over: bool) -> None:
             where = self._where.inside(self._attempt.place, f"{self._name}.", branch=number)
+            where = replace(where, is_over=is_over)
             await self._lists.run_list(step.branches[number], scopes[number], where)
 
         try:
@@ -99,8 +106,9 @@ class Passage:
         scopes = [self._scope.inside(**{step.name: item, "index": n}) for n, item in enumerate(items)]
         self.iterations = [scope.steps for scope in scopes]
 
-        async def run_iteration(number: int) -> None:
+        async def run_iteration(number: int, is_over: bool) -> None:
             where = self._where.inside(self._attempt.place, f"{self._name}[{number}].", iteration=number)
+            where = replace(where, is_over=is_over)
             await self._lists.run_list(step.steps, scopes[number], where)
 
         await self._beside(len(items), run_iteration, step.wait, step.max_concurrent)
@@ -118,6 +126,7 @@ class Passage:
 
     async def _rounds(self, step: While) -> None:
         scope: Scope | None = None
+        self.iterations = []
         for number in range(step.max_rounds + 1):
             names = (scope or self._scope).names
             if not self._attempt.expressions.goes_on(step.test, names, number):
@@ -132,21 +141,24 @@ class Passage:
             "budget",
             f"after {step.max_rounds} rounds `{step.test}` is still true: raise `max_rounds`, or go on with "
             "`on_error: continue`",
-            result=Result(status="failed", results=tuple(self.iterations)),
+            result=Result(status="failed", results=self.results),
         )
 
     async def _beside(
-        self, count: int, run_one: Callable[[int], Awaitable[None]], wait: Wait, most: int | None
+        self, count: int, run_one: Callable[[int, bool], Awaitable[None]], wait: Wait, most: int | None
     ) -> None:
-        if self._where.is_over:
-            for number in range(count):
-                with suppress(NotReached, StepFailed):
-                    await run_one(number)
-            return
         winner = self._attempt.decision("winner")
-        numbers = range(count) if winner is UNSET else [winner]
+        # There may be fewer than there were, if the workflow was changed.
+        is_decided = winner is not UNSET and winner < count
+        numbers = [winner] if is_decided else range(count)
+        for number in range(count) if self._where.is_over or is_decided else ():
+            if self._where.is_over or number != winner:
+                with suppress(NotReached, StepFailed):
+                    await run_one(number, True)
+        if self._where.is_over:
+            return
         await run_beside(
-            [lambda number=number: run_one(number) for number in numbers],  # type: ignore[misc]
+            [lambda number=number: run_one(number, False) for number in numbers],  # type: ignore[misc]
             wait=wait,
             most=most,
             on_winner=lambda index: self._attempt.emit(Decided(what="winner", value=numbers[index])),

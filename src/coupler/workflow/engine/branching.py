@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Literal
 
 from coupler.workflow.engine.flow import StepFailed
@@ -50,24 +50,35 @@ async def _until_decided(
 ) -> None:
     failures: list[StepFailed] = []
     parked: Parked | None = None
-    open_tasks = set(tasks)
-    while open_tasks:
-        done, open_tasks = await asyncio.wait(open_tasks, return_when=asyncio.FIRST_COMPLETED)
-        # In the order in which they were written, so that a resumed run decides in the same way.
-        for task in sorted(done, key=tasks.index):
-            match task.result():
-                case None if wait == "any":
-                    on_winner(tasks.index(task))
-                    return
-                case StepFailed() as failure:
-                    failures.append(failure)
-                    if wait == "all":
-                        raise failure
-                case Parked() as parked:
-                    pass
-                case _:
-                    pass
+    async for number in _as_they_end(tasks):
+        match tasks[number].result():
+            case None if wait == "any":
+                on_winner(number)
+                return
+            case StepFailed() as failure:
+                failures.append(failure)
+                if wait == "all":
+                    raise failure
+            case Parked() as parked:
+                pass
+            case _:
+                pass
     if parked is not None:
         raise parked
     if wait == "any" and failures:
         raise failures[0]
+
+
+async def _as_they_end(tasks: Sequence[asyncio.Task[StepFailed | Parked | None]]) -> AsyncIterator[int]:
+    """Their numbers, in the order of the list if they end together: so a resumed run decides alike."""
+    ended: asyncio.Queue[int] = asyncio.Queue()
+    for number, task in enumerate(tasks):
+        task.add_done_callback(lambda _, number=number: ended.put_nowait(number))  # type: ignore[misc]
+    left = len(tasks)
+    while left:
+        together = [await ended.get()]
+        while not ended.empty():
+            together.append(ended.get_nowait())
+        left -= len(together)
+        for number in sorted(together):
+            yield number

@@ -51,8 +51,10 @@ class Engine:
         return await self._tell(self._work, began)
 
     def cancel(self) -> None:
-        """Cancel what runs; asked again, the hooks for that end, too."""
+        """Cancel what runs; asked again, the hooks for that end, too, and agents that do not listen."""
         if self._work is not None:
+            if self._work.cancelling():
+                self._running.agents.kill()
             self._work.cancel()
 
     async def _to_the_end(self) -> RunFinished:

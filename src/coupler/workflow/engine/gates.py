@@ -8,10 +8,10 @@ from msgspec import UNSET
 
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.flow import Stopped
-from coupler.workflow.engine.front import Approval
+from coupler.workflow.engine.front import Approval, By
 from coupler.workflow.engine.titles import title_of
 from coupler.workflow.errors import Parked, StepError
-from coupler.workflow.journal.happenings import ApprovalAsked, ApprovalGiven
+from coupler.workflow.journal.happenings import ApprovalAsked, ApprovalGiven, Decided
 from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Gate, Step
 
@@ -22,13 +22,14 @@ async def pass_gate(step: Step, attempt: Attempt) -> Result | None:
     if gate is None or (gate.question is None and gate.tools):
         return None
     decided = attempt.decision("approved")
+    by: By = "user"
     if decided is UNSET:
         question = f"Run {title_of(step, attempt)}?" if gate.question is None else attempt.text(gate.question)
         approval = await ask_approval(gate, attempt, question)
-        decided = approval.approved
-        if approval.by != "nobody":
+        decided, by = approval.approved, approval.by
+        if by != "nobody":
             await attempt.decide("approved", decided)
-    return None if decided else denied_result(gate, attempt)
+    return None if decided else denied_result(gate, attempt, by)
 
 
 async def begin_once(step: Step, attempt: Attempt) -> None:
@@ -43,6 +44,12 @@ async def begin_once(step: Step, attempt: Attempt) -> None:
         if not approval.approved:
             raise StepError("denied", "it was interrupted, and is not to run again")
     await attempt.decide("began", attempt.number)
+
+
+def note_waiting(step: Step, attempt: Attempt) -> None:
+    """It waits for somebody, and was not interrupted: if it must run once, it goes on all the same."""
+    if step.once:
+        attempt.emit(Decided(what="began", value=0))
 
 
 async def ask_approval(gate: Gate, attempt: Attempt, question: str, call: str | None = None) -> Approval:
@@ -62,12 +69,13 @@ async def ask_approval(gate: Gate, attempt: Attempt, question: str, call: str | 
     return approval
 
 
-def denied_result(gate: Gate, attempt: Attempt) -> Result:
+def denied_result(gate: Gate, attempt: Attempt, by: By = "user") -> Result:
     """What becomes of a step after a no."""
+    reason = "was not approved: nobody could be asked" if by == "nobody" else "was denied"
     match gate.on_deny:
         case "skip":
             return Result(status="denied", approved=False)
         case "fail":
-            raise StepError("denied", "it was denied", result=Result(status="failed", approved=False))
+            raise StepError("denied", f"it {reason}", result=Result(status="failed", approved=False))
         case "stop":
-            raise Stopped("cancelled", f"{attempt.place} was denied")
+            raise Stopped("cancelled", f"{attempt.place} {reason}")

@@ -50,11 +50,17 @@ class Beside:
 
     async def _run_anyway(self, steps: Sequence[Step], scope: Scope, prefix: str) -> None:
         try:
-            await self._run(steps, scope, prefix)
+            await self._run(steps, scope, prefix, is_afterwards=True)
         except (StepFailed, Stopped, Parked, StepsExhausted) as failed:
             self._memory.note(Noted(text=f"{prefix[:-1]} did not end well: {failed}"))
 
-    async def _run(self, steps: Sequence[Step], scope: Scope, prefix: str) -> None:
+    async def _run(
+        self, steps: Sequence[Step], scope: Scope, prefix: str, *, is_afterwards: bool = False
+    ) -> None:
         if steps:
-            where = replace(self._where, prefix=f"{self._where.prefix}{prefix}")
+            where = replace(
+                self._where,
+                prefix=f"{self._where.prefix}{prefix}",
+                is_afterwards=is_afterwards or self._where.is_afterwards,
+            )
             await self._lists.run_list(steps, scope, where)

@@ -7,20 +7,24 @@ others are always gone through, so that what is inside of them comes from the jo
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET
 
+from coupler.workflow.agents.profiles import hooks_around
+from coupler.workflow.agents.spending import StepBudget
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.blocks import Passage, is_block
-from coupler.workflow.engine.flow import NotReached, StepFailed, Stopped
-from coupler.workflow.engine.gates import begin_once, pass_gate
+from coupler.workflow.engine.flow import NotReached, StepFailed, StepsExhausted, Stopped
+from coupler.workflow.engine.gates import begin_once, note_waiting, pass_gate
 from coupler.workflow.engine.hooks import Beside
 from coupler.workflow.engine.retrying import delay_before_next
 from coupler.workflow.engine.running import Running
@@ -29,8 +33,15 @@ from coupler.workflow.engine.stepping import pause_before
 from coupler.workflow.engine.titles import title_of
 from coupler.workflow.engine.tracing import note_result, span
 from coupler.workflow.engine.where import Where
-from coupler.workflow.errors import StepError
-from coupler.workflow.journal.happenings import Decided, Place, RetryPlanned, StepFinished, StepStarted
+from coupler.workflow.errors import Parked, StepError
+from coupler.workflow.journal.happenings import (
+    Decided,
+    Place,
+    RetryPlanned,
+    RunResumed,
+    StepFinished,
+    StepStarted,
+)
 from coupler.workflow.journal.result import Failure, Result
 from coupler.workflow.language.definition import (
     Agent,
@@ -56,6 +67,7 @@ class Interpreter:
         self._running = running
         self._memory = running.memory
         self._workflow = workflow
+        self._taken = 0
 
     async def run_list(self, steps: Sequence[Step], scope: Scope, where: Where) -> None:
         """Run steps in their order; what becomes of each is put into the scope at once.
@@ -67,6 +79,7 @@ class Interpreter:
         jumps: Counter[tuple[str, str]] = Counter()
         number = 0
         while number < len(steps):
+            await asyncio.sleep(0)  # steps may be done without any waiting, and a cancel has to come through
             step = steps[number]
             visits[step.id] += 1
             place = where.place(step, visits[step.id])
@@ -74,7 +87,7 @@ class Interpreter:
             scope.steps[step.id] = result
             self._take_effect(step, result, scope)
             target = self._next(step, place, result)
-            if target is None:
+            if target is None or (target.most is not None and not self._running.expressions.goes_back):
                 number += 1
                 continue
             jumps[step.id, target.step] += 1
@@ -87,6 +100,9 @@ class Interpreter:
         from coupler.workflow.engine.whole import Whole
 
         workflow = self._running.bundle.called_by(self._workflow, step.workflow)
+        if workflow.budget is not None:
+            around = where.budget or self._running.agents.spending.budget
+            where = replace(where, budget=StepBudget(workflow.budget, around))
         return await Whole(self._running, workflow, where).outputs_of_call(attempt.value(dict(step.inputs)))
 
     def _take_effect(self, step: Step, result: Result, scope: Scope) -> None:
@@ -102,8 +118,7 @@ class Interpreter:
         """Where it goes on: None for the next one; raises if a failure is not handled."""
         if result.status != "failed" or result.error is None:
             return step.goto if result.status == "success" else None
-        on_error = step.on_error or self._defaults_of(step).on_error
-        match on_error.of(result.error.kind) if on_error is not None else "fail":
+        match self._handling(step, result.error):
             case "continue":
                 return None
             case Goto() as target:
@@ -111,24 +126,46 @@ class Interpreter:
             case _:
                 raise StepFailed(place, result)
 
+    def _handling(self, step: Step, failure: Failure) -> Literal["fail", "continue"] | Goto:
+        on_error = step.on_error or self._defaults_of(step).on_error
+        return on_error.of(failure.kind) if on_error is not None else "fail"
+
     async def _run_step(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
-        kept = self._memory.result(place)
-        if kept is not None:
+        kept = self._memory.result(place, kind_of(step))
+        if kept is not None and not self._has_another_chance(step, place, where, kept):
             return await self._recalled(step, scope, place, where, kept)
         if where.is_over:
             return await self._left_undone(step, scope, place, where)
-        self._running.count_step()
+        self._count(where)
         began = time.monotonic()
         try:
             with span(f"step {step.id}", {"step.path": str(place), "step.kind": kind_of(step)}) as current:
                 result = await self._try(step, scope, place, where)
                 note_result(current, result)
-        except (asyncio.CancelledError, Stopped):
-            self._note_end(step, place, Result(status="cancelled"), began)
+        except Parked:
+            raise
+        except BaseException:
+            scope.steps[step.id] = self._note_end(step, place, Result(status="cancelled"), began)
             raise
         result = self._note_end(step, place, result, began)
         await self._memory.durable()
         return result
+
+    def _count(self, where: Where) -> None:
+        """One more step of the run, and of this workflow, which may be one that is called."""
+        self._running.count_step(is_afterwards=where.is_afterwards)
+        self._taken += not where.is_afterwards
+        if self._taken > self._workflow.max_steps:
+            raise StepsExhausted(f"{self._workflow.name} took {self._taken - 1} steps: see `max_steps`")
+
+    def _has_another_chance(self, step: Step, place: Place, where: Where, kept: Result) -> bool:
+        """Whether a failure is done over: it had ended its list, as several may have beside each other."""
+        if not self._running.tries_failures or where.is_over or kept.error is None:
+            return False
+        if kept.status != "failed" or self._handling(step, kept.error) != "fail":
+            return False
+        self._memory.note(RunResumed(reason=f"{place} is tried again", forgets=(place,)))
+        return True
 
     async def _recalled(self, step: Step, scope: Scope, place: Place, where: Where, kept: Result) -> Result:
         """What the journal has of a step; the results inside of it are gathered from there again."""
@@ -138,13 +175,16 @@ class Interpreter:
         attempt = self._attempt_at(step, scope, place, where, kept.attempts)
         passage = Passage(self, scope, attempt, where)
         await passage.recall(step)
-        return msgspec.structs.replace(kept, results=tuple(passage.iterations) or None)
+        return msgspec.structs.replace(kept, results=passage.results)
 
     async def _left_undone(self, step: Step, scope: Scope, place: Place, where: Where) -> Result:
         """A step that was cancelled when the one around it was over."""
         cancelled = self._memory.cancelled(place)
         if cancelled is None:
-            raise NotReached
+            if not self._memory.has_begun(place):
+                raise NotReached
+            # The process died before it could say so.
+            cancelled = self._note_end(step, place, Result(status="cancelled"), time.monotonic())
         return await self._recalled(step, scope, place, where, cancelled)
 
     def _note_end(self, step: Step, place: Place, result: Result, began: float) -> Result:
@@ -170,7 +210,8 @@ class Interpreter:
                     kind=error.kind, message=str(error), exit_code=error.exit_code, step=error.step
                 )
                 delay = delay_before_next(retry, number, error)
-                if delay is None or retry is None:
+                left = self._running.time_left(is_afterwards=where.is_afterwards)
+                if delay is None or retry is None or (left is not None and delay >= left):
                     result = error.result or Result(status="failed")
                     return msgspec.structs.replace(result, status="failed", error=failure, attempts=number)
             number += 1
@@ -191,18 +232,26 @@ class Interpreter:
         if instead is not None:
             return instead
         await begin_once(step, attempt)
+        try:
+            return await self._perform(step, scope, attempt, where)
+        except Parked:
+            note_waiting(step, attempt)
+            raise
+
+    async def _perform(self, step: Step, scope: Scope, attempt: Attempt, where: Where) -> Result:
         if is_block(step):
-            return await self._within_time(step, attempt, Passage(self, scope, attempt, where).run(step))
+            return await self._within_time(
+                step, attempt, where, Passage(self, scope, attempt, where).run(step)
+            )
         if isinstance(step, Agent | Converse):
             return await self._within_hooks(step, scope, attempt, where)
-        return await self._within_time(step, attempt, self._running.performer.perform(step, attempt))
+        return await self._within_time(step, attempt, where, self._running.performer.perform(step, attempt))
 
     async def _within_hooks(
         self, step: Agent | Converse, scope: Scope, attempt: Attempt, where: Where
     ) -> Result:
         """What an agent does in a step, and beside it what is to be done whenever it is used."""
-        profile = self._workflow.agents.get(attempt.text(step.agent))
-        hooks = profile.hooks if profile is not None and profile.hooks is not None else _NO_HOOKS
+        hooks = hooks_around(attempt.text(step.agent).strip(), self._workflow, attempt.text) or _NO_HOOKS
         around = where.inside(attempt.place, f"{attempt.name}.")
         beside = Beside(hooks, self, self._memory, around)
         scope = scope.inside()
@@ -212,7 +261,7 @@ class Interpreter:
             raise failed.as_error() from None
         try:
             work = self._running.performer.perform(step, attempt)
-            result = await self._within_time(step, attempt, work)
+            result = await self._within_time(step, attempt, where, work)
         except StepError:
             await beside.end("failed", scope)
             raise
@@ -225,14 +274,15 @@ class Interpreter:
     def _settled(self, step: Step, scope: Scope, where: Where) -> Where:
         """With the directory and the variables of this step, which those inside of it have as well."""
         expressions, defaults = self._running.expressions, self._defaults_of(step)
-        env = {
-            name: expressions.text(value, scope.names) for name, value in {**defaults.env, **step.env}.items()
-        }
+        own, usual = (
+            {name: expressions.text(value, scope.names) for name, value in env.items()}
+            for env in (step.env, defaults.env)
+        )
         named = step.cwd if step.cwd is not None else defaults.cwd
         cwd = Path(where.cwd) if named is None else Path(where.cwd, expressions.text(named, scope.names))
-        if not cwd.is_dir():
+        if not os.path.isdir(cwd):  # noqa: PTH112 - whose other form raises for a name that is too long
             raise StepError("not_found", f"the directory {cwd} does not exist: see `cwd`")
-        return replace(where, cwd=str(cwd), env={**where.env, **env})
+        return replace(where, cwd=str(cwd), env={**usual, **where.env, **own})
 
     def _attempt_at(self, step: Step, scope: Scope, place: Place, where: Where, number: int) -> Attempt:
         running = self._running
@@ -247,7 +297,9 @@ class Interpreter:
             front=running.front,
             asking=running.asking,
             agents=running.agents,
+            budget=where.budget,
             number=number,
+            mask=running.mask,
         )
 
     def _started(self, step: Step, attempt: Attempt, where: Where) -> StepStarted:
@@ -265,11 +317,13 @@ class Interpreter:
             agent=_agent_of(step, attempt),
         )
 
-    async def _within_time(self, step: Step, attempt: Attempt, work: Awaitable[Result]) -> Result:
+    async def _within_time(
+        self, step: Step, attempt: Attempt, where: Where, work: Awaitable[Result]
+    ) -> Result:
         """What a step does, until its time is up, or that of the whole run."""
         # The time of a question is the question's own: it ends with the default answer.
         own = None if isinstance(step, Approve) else step.timeout or self._defaults_of(step).timeout
-        left = self._running.time_left()
+        left = self._running.time_left(is_afterwards=where.is_afterwards)
         is_own = own is not None and (left is None or own <= left)
         try:
             async with asyncio.timeout(own if is_own else left) as limit:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from coupler.workflow.engine.gates import ask_approval, denied_result
@@ -14,18 +16,39 @@ if TYPE_CHECKING:
     from coupler.workflow.engine.attempt import Attempt
 
 
+FILES_OF_COMMAND = 5
+"""Files that are open here for a command that runs: the ends of its pipes, and some while it starts."""
+
+OTHER_FILES = 40
+"""Those that a run needs besides."""
+
+
+def most_commands() -> int:
+    """How many commands may run at once, so that the files that this process may open are enough for all."""
+    if sys.platform == "win32":
+        return 64
+    import resource
+
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return 1024
+    return max(1, (most - OTHER_FILES) // FILES_OF_COMMAND)
+
+
 class Performing:
     """Does it really: starts commands and agents, and asks."""
 
     def __init__(self, watch: Watch | None = None) -> None:
         self._watch = watch
+        self._room = asyncio.Semaphore(most_commands())
 
     async def perform(self, step: Step, attempt: Attempt) -> Result:
         match step:
             case Run():
                 from coupler.workflow.commands.command import perform_command
 
-                return await perform_command(step, attempt, self._watch)
+                async with self._room:
+                    return await perform_command(step, attempt, self._watch)
             case Agent():
                 from coupler.workflow.agents.step import perform_agent
 
@@ -49,7 +72,9 @@ class Performing:
 async def _approve(step: Approve, attempt: Attempt) -> Result:
     gate = step.question
     approval = await ask_approval(gate, attempt, attempt.text(gate.question or "Go on?"))
-    return Result(status="success", approved=True) if approval.approved else denied_result(gate, attempt)
+    if not approval.approved:
+        return denied_result(gate, attempt, approval.by)
+    return Result(status="success", approved=True)
 
 
 async def _ask(step: Ask, attempt: Attempt) -> Result:

@@ -10,6 +10,7 @@ import msgspec
 
 from coupler.workflow.engine.performing import Performing
 from coupler.workflow.errors import InputError, StepError
+from coupler.workflow.expressions.flow_expressions import unknown
 from coupler.workflow.journal.happenings import Rehearsed
 from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import (
@@ -65,7 +66,7 @@ def _prompt(set_up: Prompted, attempt: Attempt) -> str:
 
 def _unknown(id: str) -> Result:
     """What stands for the result of a step that was not run; of typed outputs there is nothing to show."""
-    stdout, stderr, text = (f"«steps.{id}.{name}»" for name in ("stdout", "stderr", "text"))
+    stdout, stderr, text = (unknown(id, field) for field in ("stdout", "stderr", "text"))
     return Result(status="success", exit_code=0, approved=True, stdout=stdout, stderr=stderr, text=text)
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import UNSET
+
+from coupler.config.errors import shown
 from coupler.process.watch import Watch
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
@@ -59,7 +62,7 @@ async def begun(
     store: Store, bundle: Bundle, inputs: Mapping[str, Json], *, cwd: str, way: Way
 ) -> AsyncIterator[Started]:
     """A new run, with inputs that are bound already."""
-    secrecy = Secrecy.of(secrets_of(bundle, inputs), os.environ)
+    secrecy = Secrecy.of(secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), os.environ)
     run = await Run.create(
         store,
         bundle.main,
@@ -72,7 +75,7 @@ async def begun(
     )
     async with run:
         run.log.append(RunStarted(run=run.id, workflow=bundle.main.name, inputs=inputs))
-        async with _ready(store, run, bundle, inputs, way) as engine:
+        async with _ready(store, run, bundle, inputs, way, tries_failures=False) as engine:
             yield Started(run, engine)
 
 
@@ -104,18 +107,19 @@ async def resumed(
         inputs = run.inputs
         if from_step is not None:
             if not run.journal.forget_from(_place(from_step)):
-                raise RunError(f"the run {record.id} was never at the step {from_step}")
+                raise RunError(_never_at(from_step, record.id, map(str, run.journal.begun)))
         else:
             run.log.append(RunResumed(reason=record.status))
-        if record.status in ("failed", "cancelled"):
+        tries_failures = record.status in ("failed", "cancelled")
+        if tries_failures:
             run.journal.forget_failure(await _failed_step(store, record.id))
-        async with _ready(store, run, bundle, inputs, way) as engine:
+        async with _ready(store, run, bundle, inputs, way, tries_failures=tries_failures) as engine:
             yield Started(run, engine)
 
 
 @asynccontextmanager
 async def _ready(
-    store: Store, run: Run, bundle: Bundle, inputs: Mapping[str, Json], way: Way
+    store: Store, run: Run, bundle: Bundle, inputs: Mapping[str, Json], way: Way, *, tries_failures: bool
 ) -> AsyncIterator[Engine]:
     main = bundle.main
     limits = main.budget
@@ -133,6 +137,8 @@ async def _ready(
                 cwd=run.record.cwd,
                 secrets=_environment_secrets(bundle),
                 most_steps=main.max_steps,
+                tries_failures=tries_failures,
+                mask=run.secrecy.masker.mask,
                 deadline=time.monotonic() + limits.time if limits is not None and limits.time else None,
             )
             yield Engine(running, inputs)
@@ -143,19 +149,40 @@ def _performer(way: Way, watch: Watch) -> Performer:
     return Mocked(way.mocks, performer) if way.mocks else performer
 
 
-def secrets_of(bundle: Bundle, inputs: Mapping[str, Json]) -> dict[str, str]:
+def secrets_of(bundle: Bundle, inputs: Mapping[str, Json], *, are_needed: bool = True) -> dict[str, str]:
     """The secrets that a run declares, by the names by which its journal refers to them.
 
-    Raises `InputError` with all variables that are not set.
+    Raises `InputError` with all variables that are not set, if they are needed.
     """
     secrets = _environment_secrets(bundle)
     missing = [name for name in _secret_names(bundle) if name not in secrets]
-    if missing:
+    if missing and are_needed:
         raise InputError(f"set the environment variable{'s' * (len(missing) > 1)} {', '.join(missing)} first")
     for name, declared in bundle.main.inputs.items():
-        if declared.secret and isinstance(inputs.get(name), str):
-            secrets[f"inputs.{name}"] = inputs[name]
+        if declared.secret:
+            secrets.update(_texts_in(inputs.get(name), f"inputs.{name}"))
+    for workflow in bundle.workflows:
+        for name, declared in workflow.inputs.items():
+            if workflow is not bundle.main and declared.secret and declared.default is not UNSET:
+                secrets.update(_texts_in(declared.default, f"{workflow.name}.{name}"))
     return secrets
+
+
+def _texts_in(value: Json, name: str) -> Iterator[tuple[str, str]]:
+    """All texts of a secret value, each with a name; raises `InputError` for what cannot be hidden."""
+    match value:
+        case str():
+            yield name, value
+        case list() | tuple():
+            for number, item in enumerate(value):
+                yield from _texts_in(item, f"{name}.{number}")
+        case Mapping():
+            for key, item in value.items():
+                yield from _texts_in(item, f"{name}.{key}")
+        case None | bool():
+            pass
+        case _:
+            raise InputError(f"{name} is a number, which cannot be hidden: write it as text, in quotes")
 
 
 def _environment_secrets(bundle: Bundle) -> dict[str, str]:
@@ -182,6 +209,14 @@ def _neighbours(workflow: Workflow) -> list[str]:
 def _place(step: str) -> Place:
     path, mark, visit = step.rpartition("#")
     return Place(path, int(visit)) if mark and visit.isdigit() else Place(step)
+
+
+def _never_at(step: str, id: str, steps: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(step[:60], sorted(steps), n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else f": `coupler runs show {id}` has those it was at"
+    return f"the run {id} was never at the step {shown(step, 60)}{hint}"
 
 
 async def _failed_step(store: Store, id: str) -> str | None:

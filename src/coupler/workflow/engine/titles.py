@@ -34,7 +34,7 @@ def title_of(step: Step, attempt: Attempt) -> str:
     # What cannot be rendered stands as it was written: the step will fail by it, or does not need it.
     with suppress(StepError):
         words = attempt.text(words)
-    line = " ".join(words.split())
+    line = " ".join(attempt.mask(words).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from coupler.workflow.journal.happenings import Place
 from coupler.workflow.language.definition import Step
+
+if TYPE_CHECKING:
+    from coupler.client.budget import Budget
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,10 @@ class Where:
     parent: Place | None = None
     branch: int | None = None
     iteration: int | None = None
+    is_afterwards: bool = False
+    """It is done when all is over, whatever is left of the run's limits."""
+    budget: Budget | None = None
+    """What the workflow that is called here may use; None: what the whole run may."""
     is_over: bool = False
     """The step around it is over: nothing in here runs any more, results are gathered from the journal."""
 

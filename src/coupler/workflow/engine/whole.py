@@ -34,6 +34,9 @@ class Ending:
     """The path of the step that failed."""
 
 
+_STOPPED: Mapping[str, Literal["failed", "cancelled"]] = {"failure": "failed", "cancelled": "cancelled"}
+
+
 class Whole:
     """One workflow of a run: the main one, or one that is called."""
 
@@ -50,14 +53,38 @@ class Whole:
             inputs = bind(self._workflow, given, self._where.cwd)
         except InputError as error:
             raise StepError("template", f"the inputs of {self._workflow.name}: {error}") from None
-        ending = await self.run(inputs)
+        self._check_secret(inputs)
+        ending = await self._within_budget(inputs)
         if ending.status == "success":
             return dict(ending.outputs)
         if ending.failure is not None:
             failure = ending.failure
-            raise StepError(failure.kind, failure.message, exit_code=failure.exit_code, step=ending.step)
+            raise StepError(failure.kind, ending.message, exit_code=failure.exit_code, step=ending.step)
         kind: Literal["cancelled", "exit"] = "cancelled" if ending.status == "cancelled" else "exit"
         raise StepError(kind, ending.message or f"{self._workflow.name} stopped", exit_code=ending.exit_code)
+
+    async def _within_budget(self, inputs: Mapping[str, Json]) -> Ending:
+        """What a workflow says that it may use holds for it also when another one calls it."""
+        seconds = None if self._workflow.budget is None else self._workflow.budget.time
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self.run(inputs)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise StepError("budget", f"{self._workflow.name} took longer than {seconds:g} s: see its `budget`")
+
+    def _check_secret(self, inputs: Mapping[str, Json]) -> None:
+        """Refuse values that are to be secret and that nothing hides, because nobody knew of them."""
+        for name, declared in self._workflow.inputs.items():
+            given = str(inputs[name] or "")
+            if declared.secret and given and self._running.mask(given) == given:
+                called = f"the input `{name}` of {self._workflow.name}"
+                raise StepError(
+                    "template",
+                    f"{called} is secret, and what it gets is not: give it one of `secrets`, or a secret "
+                    "input",
+                )
 
     async def run(self, inputs: Mapping[str, Json]) -> Ending:
         """Run all of it. Cancelled, it raises after the hooks for that; parked, it raises at once."""
@@ -99,28 +126,30 @@ class Whole:
 
     async def _steps(self, scope: Scope) -> Ending:
         try:
-            await self._beside.start(scope)
-            await self._interpreter.run_list(self._workflow.steps, scope, self._where)
-            return Ending("success", self._outputs(scope, is_complete=True))
-        except Stopped as stopped:
-            return self._stopped(stopped, scope)
+            stopped = await self._until_stopped(scope)
+            if stopped is not None and stopped.status != "success":
+                status = _STOPPED[stopped.status]
+                return Ending(status, {}, stopped.message, stopped.exit_code)
+            outputs = self._outputs(scope, is_complete=stopped is None)
         except StepFailed as failed:
-            failure = failed.failure
-            return Ending("failed", {}, f"{failed.step}: {failure.message}", None, failure, failed.step)
-        except StepsExhausted:
-            most = self._running.most_steps
-            failure = Failure(kind="budget", message=f"the run took {most} steps: see `max_steps`")
+            return Ending("failed", {}, str(failed.as_error()), None, failed.failure, failed.step)
+        except StepsExhausted as exhausted:
+            failure = Failure(kind="budget", message=str(exhausted))
             return Ending("failed", {}, failure.message, None, failure)
         except StepError as error:
             failure = Failure(kind=error.kind, message=str(error))
             return Ending("failed", {}, f"outputs: {error}", None, failure)
+        if stopped is None:
+            return Ending("success", outputs)
+        return Ending("success", outputs, stopped.message, stopped.exit_code)
 
-    def _stopped(self, stopped: Stopped, scope: Scope) -> Ending:
-        if stopped.status == "success":
-            outputs = self._outputs(scope, is_complete=False)
-            return Ending("success", outputs, stopped.message, stopped.exit_code)
-        status: Literal["failed", "cancelled"] = "failed" if stopped.status == "failure" else "cancelled"
-        return Ending(status, {}, stopped.message, stopped.exit_code)
+    async def _until_stopped(self, scope: Scope) -> Stopped | None:
+        try:
+            await self._beside.start(scope)
+            await self._interpreter.run_list(self._workflow.steps, scope, self._where)
+        except Stopped as stopped:
+            return stopped
+        return None
 
     def _outputs(self, scope: Scope, *, is_complete: bool) -> dict[str, Json]:
         """After a `stop`, what depends on steps that were not reached is null."""

@@ -330,7 +330,7 @@ def _no_such(name: str, known: list[str], before: str) -> str:
         return f"there is no `{before}{name}`: did you mean `{before}{near[0]}`?"
     if not known:
         return f"there is no `{before}{name}`: there is nothing in `{before.rstrip('.')}` yet"
-    listed = ", ".join(f"`{each[:LONGEST_NAME]}`" for each in known[:MOST_LISTED])
+    listed = ", ".join(f"`{_shown(each)}`" for each in known[:MOST_LISTED])
     return f"there is no `{before}{name}`: there is {listed}{' …' if len(known) > MOST_LISTED else ''}"
 
 
@@ -347,4 +347,6 @@ def _path(node: nodes.Node) -> str:
 
 
 def _shown(key: object) -> str:
-    return str(key)[:LONGEST_NAME] if isinstance(key, str | int | float) else kind_of(key)
+    """A key, unless it is long: a part of it could be a part of a secret, which nobody recognises then."""
+    is_short = isinstance(key, str | int | float) and len(str(key)) <= LONGEST_NAME
+    return str(key) if is_short else kind_of(key)

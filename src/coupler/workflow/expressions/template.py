@@ -6,11 +6,13 @@ templates or defines macros, and there are no comments: `${#name}` of a shell is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import pairwise
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 from jinja2.ext import Extension
@@ -68,6 +70,21 @@ _ENVIRONMENT = Environment(
     optimized=False,
 )
 
+_BRACES = re.compile(r"\s*(\$?\{\{)")
+_SIGN = re.compile(r"""(?:unexpected(?: char)?|got|ends before) (["'`])(.)\1""")
+"""The sign at which Jinja2 gives up."""
+_OPEN_QUOTE = "a quote is opened and not closed: write the same quote at the end of the text"
+_ADVICE = {
+    "&": "write `and`, not `&&`",
+    "|": "write `or`, not `||`",
+    "!": "write `not`, not `!`",
+    "=": "write `==` to compare two values",
+    "?": "write `a if condition else b`, not `condition ? a : b`",
+    "'": _OPEN_QUOTE,
+    '"': _OPEN_QUOTE,
+}
+"""What people write who know other languages, and what is written here."""
+
 _STATEMENTS = (nodes.Output, nodes.If, nodes.For, nodes.Assign, nodes.With)
 _EXPRESSIONS = (
     nodes.TemplateData,
@@ -101,7 +118,7 @@ def is_plain(text: str) -> bool:
 @lru_cache(maxsize=1024)
 def parse(template: str) -> Template:
     """A text with `{{ }}` and `{% %}`; raises ParseError."""
-    with _problems():
+    with _problems(is_template=True):
         _check_length(template)
         parsed = _ENVIRONMENT.parse(template)
         _check(parsed)
@@ -112,34 +129,55 @@ def parse(template: str) -> Template:
 @lru_cache(maxsize=1024)
 def parse_expression(expression: str) -> nodes.Expr:
     """A bare expression; raises ParseError."""
-    if expression.lstrip().startswith("{{"):
-        raise ParseError("an expression stands here: write it without `{{` and `}}`", 1)
-    with _problems():
+    if braces := _BRACES.match(expression):
+        raise ParseError(f"an expression stands here: write it without `{braces[1]}` and `}}}}`", 1)
+    with _problems(is_template=False):
         _check_length(expression)
         parser = Parser(_ENVIRONMENT, expression, state="variable")
         parsed = parser.parse_expression()
         if not parser.stream.eos:
             token = parser.stream.current
-            raise ParseError(f"the expression ends before `{token.value}`", token.lineno)
+            raise ParseError(_sentence(f"the expression ends before `{token.value}`"), token.lineno)
         _check(parsed)
     return parsed
 
 
+def lines_with_dollars(template: str) -> list[int]:
+    """Where a `$` stands right before a `{{`, as GitHub has it: here it is a text of its own."""
+    return [
+        after.lineno
+        for output in _outputs(parse(template).body)
+        for before, after in pairwise(output.nodes)
+        if isinstance(before, nodes.TemplateData) and before.data.endswith("$")
+    ]
+
+
+def _outputs(body: list[nodes.Node]) -> Iterator[nodes.Output]:
+    for node in body:
+        if isinstance(node, nodes.Output):
+            yield node
+        yield from node.find_all(nodes.Output)
+
+
 @contextmanager
-def _problems() -> Iterator[None]:
+def _problems(*, is_template: bool) -> Iterator[None]:
     """Whatever Jinja2 says while it reads is a ParseError."""
     try:
         yield
     except TemplateSyntaxError as error:
-        raise ParseError(_sentence(error.message or "it cannot be read"), error.lineno) from None
+        sentence = _sentence(error.message or "it cannot be read", is_template=is_template)
+        raise ParseError(sentence, error.lineno) from None
     except (RecursionError, MemoryError):
         raise ParseError("it is nested too deep: split it into steps", 1) from None
 
 
-def _sentence(message: str) -> str:
-    """Jinja2's words, with what to do about the most common mistake."""
+def _sentence(message: str, *, is_template: bool = False) -> str:
+    """What to do about the most common mistakes, and else Jinja2's words."""
     sentence = message[:300].rstrip(".")
-    if sentence.startswith(("Encountered unknown tag", "unexpected")):
+    sign = _SIGN.search(sentence)
+    if sign is not None and (advice := _ADVICE.get(sign[2])):
+        return advice
+    if is_template and sentence.startswith(("Encountered unknown tag", "unexpected")):
         sentence += "; text that is no template stands between `{% raw %}` and `{% endraw %}`"
     return sentence
 

@@ -10,6 +10,9 @@ import msgspec
 from coupler.workflow.journal.result import Failure, Result, Usage
 from coupler.workflow.language.definition import Json
 
+SPENT = "spent"
+"""The decision that has what the whole run has used up."""
+
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which step of a run: its path, and how often the run came by.
@@ -93,6 +96,11 @@ class Decided(Happening, frozen=True, kw_only=True, tag="decided"):
     what: str
     """`items` of a loop, the `winner` of a `wait: any`, a `message` of a conversation …"""
     value: Json = None
+
+    @property
+    def is_for_good(self) -> bool:
+        """Whether it counts even if the step is done over: money is not spent less by that."""
+        return self.what == SPENT
 
 
 class Wrote(Happening, frozen=True, kw_only=True, tag="output"):

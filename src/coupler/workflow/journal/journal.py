@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from coupler.store.run_table import RunEntry
+from coupler.workflow.errors import RunError
 from coupler.workflow.journal.happenings import (
     Decided,
     Happening,
@@ -28,6 +29,9 @@ from coupler.workflow.language.definition import Json
 JOURNALED = ("step_started", "step_finished", "decided", "run_resumed")
 """The kinds of entries that a journal is read from."""
 
+MADE_ANEW = ("approved", "began")
+"""What is decided again when a step around the failed one goes on."""
+
 
 class Journal:
     """Of one run. What it has forgotten stays in the log."""
@@ -36,13 +40,15 @@ class Journal:
         self._log = log
         self._noted: list[Happening] = []
         self._results: dict[Place, Result] = {}
+        self._kinds: dict[Place, str] = {}
+        self._begun: set[Place] = set()
         self._decisions: dict[tuple[Place, str], Json] = {}
 
     def read(self, entries: Iterable[RunEntry], secrecy: Secrecy) -> None:
         """Take what earlier processes have noted; raises UnknownSecretsError for references to nothing."""
         missing: set[str] = set()
         for entry in entries:
-            happening: Happening = happening_in(entry.body)
+            happening = _readable(entry)
             try:
                 if isinstance(happening, StepFinished | Decided):
                     happening = secrecy.revealed(happening)
@@ -53,10 +59,24 @@ class Journal:
         if missing:
             raise UnknownSecretsError(missing)
 
-    def result(self, place: Place) -> Result | None:
-        """What became of a step, if it is over; not if it was cancelled."""
+    def result(self, place: Place, kind: str | None = None) -> Result | None:
+        """What became of a step, if it is over; not if it was cancelled.
+
+        None also if it was of another kind than the one that is given: the workflow was changed since.
+        """
         result = self._results.get(place)
-        return None if result is None or result.status == "cancelled" else result
+        if result is None or result.status == "cancelled" or kind not in (None, self._kinds[place]):
+            return None
+        return result
+
+    @property
+    def begun(self) -> frozenset[Place]:
+        """The steps that the run was at, over or not."""
+        return frozenset(self._begun)
+
+    def has_begun(self, place: Place) -> bool:
+        """Whether a step was begun, over or not."""
+        return place in self._begun
 
     def cancelled(self, place: Place) -> Result | None:
         """What there is of a step that was cancelled."""
@@ -85,7 +105,7 @@ class Journal:
 
         The log gets a mark that says so, for those who read it later.
         """
-        if not any(noted.place == place for noted in self._noted):
+        if self._first_at(place) is None:
             return False
         self.note(RunResumed(place=place, reason=f"from {place}"))
         return True
@@ -106,12 +126,12 @@ class Journal:
                 return
             case _ if place is None:
                 return
-            case StepFinished(result=result):
-                self._results[place] = result
+            case StepFinished(result=result, kind=kind):
+                self._results[place], self._kinds[place] = result, kind
             case Decided(what=what, value=value):
                 self._decisions[place, what] = value
             case StepStarted():
-                pass  # only of interest as the moment since which something is forgotten
+                self._begun.add(place)
             case _:
                 return
         self._noted.append(happening)
@@ -124,16 +144,45 @@ class Journal:
             for noted in self._noted
             if noted.place not in places
             or isinstance(noted, StepStarted)
-            or (isinstance(noted, Decided) and noted.place not in inner and noted.what != "approved")
+            or _is_for_good(noted)
+            or _is_permission(noted)
+            or (isinstance(noted, Decided) and noted.place not in inner and noted.what not in MADE_ANEW)
         )
 
     def _forget_from(self, place: Place) -> None:
-        first = next((index for index, noted in enumerate(self._noted) if noted.place == place), None)
+        first = self._first_at(place)
         if first is not None:
-            self._relearn(self._noted[:first])
+            self._relearn([*self._noted[:first], *filter(_is_for_good, self._noted[first:])])
+
+    def _first_at(self, place: Place) -> int | None:
+        """When the run was first at a step, as far as that counts."""
+        numbered = enumerate(self._noted)
+        return next(
+            (index for index, each in numbered if each.place == place and not _is_for_good(each)), None
+        )
 
     def _relearn(self, remembered: Iterable[Happening]) -> None:
         remembered = [*remembered]
-        self._noted, self._results, self._decisions = [], {}, {}
+        self._noted, self._results, self._decisions, self._begun = [], {}, {}, set()
         for noted in remembered:
             self._learn(noted)
+
+
+def _is_for_good(noted: Happening) -> bool:
+    return isinstance(noted, Decided) and noted.is_for_good
+
+
+def _readable(entry: RunEntry) -> Happening:
+    try:
+        return happening_in(entry.body)
+    except (msgspec.MsgspecError, ValueError):
+        # Without it a step might run a second time.
+        raise RunError(
+            f"entry {entry.seq} of the run's journal cannot be read: it is damaged, or another version of "
+            "Coupler wrote it: go on with that one, or start a new run"
+        ) from None
+
+
+def _is_permission(noted: Happening) -> bool:
+    """Whether somebody has said yes to a step: that holds for another attempt at it."""
+    return isinstance(noted, Decided) and noted.what == "approved" and noted.value is True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable
 from typing import cast
 
@@ -40,6 +41,9 @@ FLUSH_AFTER = 0.25
 
 FLUSH_AT = 64 * 1024
 """Bytes, roughly, that are pending before they are written earlier."""
+
+LONGEST_LOCK = 60.0
+"""Seconds that another program may hold the file before the run gives up."""
 
 RETRY_AFTER = 1.0
 """Seconds between a failure and the next try."""
@@ -96,17 +100,28 @@ class Log:
 
         After that nothing is lost: it is tried again, in its order, by the next call or within a second.
         """
-        async with self._writing:
-            self._stop_timer()
-            rows, change, size = self._take()
-            if not rows:
-                return
+        deadline = time.monotonic() + LONGEST_LOCK
+        while True:
             try:
-                await self._runs.write(self._number, rows, change, size)
-            except BaseException as error:
-                self._give_back(rows, change, size, error)
-                raise
-            self._note_written()
+                async with self._writing:
+                    await self._write()
+                return
+            except StoreError as error:
+                # Whoever holds the file lets go of it some time, and the run is worth the wait.
+                if error.kind != "locked" or time.monotonic() > deadline:
+                    raise
+
+    async def _write(self) -> None:
+        self._stop_timer()
+        rows, change, size = self._take()
+        if not rows:
+            return
+        try:
+            await self._runs.write(self._number, rows, change, size)
+        except BaseException as error:
+            self._give_back(rows, change, size, error)
+            raise
+        self._note_written()
 
     async def follow(self, after: int = 0) -> AsyncIterator[Logged]:
         """What happened after an entry and what happens from now on, until the run is over or closed.

@@ -42,5 +42,5 @@ def _is_hook_of(step: str | None, place: Place) -> bool:
 
 
 def _is_afterwards(place: Place) -> bool:
-    name = place.path.rpartition("/")[2]
-    return name.startswith(AFTERWARDS)
+    # A hook may call another workflow, whose steps are done again with it.
+    return any(name.startswith(AFTERWARDS) for name in place.path.split("/"))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from coupler.workflow.errors import InvalidWorkflowError, Problem, WorkflowError
-from coupler.workflow.language.definition import Call, Hooks, Position, Step, Workflow, all_steps
+from coupler.workflow.language.definition import Call, Position, Workflow, all_steps, lists_of
+from coupler.workflow.language.programs import programs_of
 
 DEEPEST = 16
 """How many workflows may call each other in a row."""
@@ -29,9 +32,12 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """Changes when one of them does."""
-        digests = {self.main.file: self.main.digest}
-        digests.update((workflow.file, workflow.digest) for workflow in self.called.values())
+        """Changes when one of them does, or code beside them that they name."""
+        digests = {workflow.file: workflow.digest for workflow in self.workflows}
+        for workflow in self.workflows:
+            for program in programs_of(workflow, [Path(workflow.file).parent]):
+                with suppress(OSError, ValueError):  # one that is not there is told when it is needed
+                    digests[str(program)] = hashlib.sha256(program.read_bytes()).hexdigest()
         text = "\n".join(f"{digests[file]}" for file in sorted(digests))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -93,13 +99,3 @@ def _wrong_chain(position: Position, chain: tuple[Workflow, ...], workflow: Work
 def calls_in(workflow: Workflow) -> list[Call]:
     """The steps of a workflow that call another one."""
     return [step for steps in lists_of(workflow) for step in all_steps(steps) if isinstance(step, Call)]
-
-
-def lists_of(workflow: Workflow) -> list[tuple[Step, ...]]:
-    """All lists of steps that stand by themselves: the workflow's own, and its hooks."""
-    hooks = [workflow.hooks, *(profile.hooks for profile in workflow.agents.values() if profile.hooks)]
-    return [workflow.steps, *(steps for each in hooks for steps in _of_hooks(each))]
-
-
-def _of_hooks(hooks: Hooks) -> tuple[tuple[Step, ...], ...]:
-    return hooks.start, hooks.end, hooks.error, hooks.cancel

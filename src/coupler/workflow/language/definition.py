@@ -373,3 +373,13 @@ def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
         yield step
         for inner in inner_lists(step):
             yield from all_steps(inner)
+
+
+def lists_of(workflow: Workflow) -> list[tuple[Step, ...]]:
+    """All lists of steps that stand by themselves: the workflow's own, and its hooks."""
+    hooks = [workflow.hooks, *(profile.hooks for profile in workflow.agents.values() if profile.hooks)]
+    return [workflow.steps, *(steps for each in hooks for steps in _of_hooks(each))]
+
+
+def _of_hooks(hooks: Hooks) -> tuple[tuple[Step, ...], ...]:
+    return hooks.start, hooks.end, hooks.error, hooks.cancel

@@ -37,6 +37,7 @@ from coupler.workflow.language.keys_shared import (
     NAME_WORDS,
     PLAIN,
 )
+from coupler.workflow.language.keys_steps import STEP_TABLES
 from coupler.workflow.language.scalars import Text
 from coupler.workflow.language.shapes import Anything, ListOf, MappingOf, Steps
 from coupler.workflow.language.table import Key, Table
@@ -164,4 +165,5 @@ WORKFLOW = Table(
         _HOOKS,
     ),
     sentence="A whole file.",
+    elsewhere={key.name: "a step, in `steps`" for table in STEP_TABLES.values() for key in table.keys},
 )

@@ -125,7 +125,7 @@ AGENT_GATE = Table(
             "tools",
             ListOf(Rule(), "a list of permission rules", 1),
             "Rules for tool calls of the agent before which it is asked, not before the step.",
-            '["execute(git push*)"]',
+            '["execute(git push *)"]',
         ),
     ),
     sentence="A question that is answered by yes or no, before the step or before tool calls.",

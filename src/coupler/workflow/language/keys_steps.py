@@ -45,7 +45,7 @@ RUN = Table(
         Key(
             "run",
             TEMPLATE,
-            "A script of the shell. A value in `{{ }}` is always one word, unless it says `| raw`.",
+            "A script of the shell. A value in `{{ }}` is never read as script, unless it says `| raw`.",
             '"git diff {{ inputs.target }}"',
         ),
         Key(
@@ -290,12 +290,14 @@ KINDS: dict[str, Table] = {
     "stop": STOP,
 }
 """What a step does, and the keys that only such a step has."""
+_OWNERS = {key.name: table.title for table in reversed(KINDS.values()) for key in table.keys}
+"""Which kind of step has a key that others have not."""
 _COMMON_OF = {"agent": AGENT_COMMON_KEYS, "converse": AGENT_COMMON_KEYS, "approve": QUESTION_COMMON_KEYS}
 
 
 def _step(kind: str, own: Table) -> Table:
     keys = (*own.keys, *_COMMON_OF.get(kind, COMMON_KEYS))
-    return Table(own.name, own.title, keys, own.rules, own.sentence)
+    return Table(own.name, own.title, keys, own.rules, own.sentence, _OWNERS)
 
 
 STEP_TABLES = {kind: _step(kind, own) for kind, own in KINDS.items()}

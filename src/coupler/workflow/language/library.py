@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +19,7 @@ from coupler.config.lookup import project_workflows, workflows_directory
 from coupler.workflow.errors import InvalidWorkflowError, Problem, WorkflowError
 from coupler.workflow.language.bundle import Bundle, gather_bundle
 from coupler.workflow.language.definition import Position, Workflow
-from coupler.workflow.language.reading import Reading, load, read_with_places
+from coupler.workflow.language.reading import PartlyReadError, Reading, load, read_with_places
 from coupler.workflow.language.source import Fields, Scalar, parse
 
 SUFFIXES = (".yaml", ".yml")
@@ -49,6 +49,16 @@ class Broken:
     file: str
     origin: Origin
     problems: tuple[Problem, ...]
+    rest: Reading | None = field(default=None, repr=False)
+    """What could be read of it."""
+
+    @property
+    def error(self) -> InvalidWorkflowError:
+        return (
+            InvalidWorkflowError(self.problems)
+            if self.rest is None
+            else PartlyReadError(self.problems, self.rest)
+        )
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,8 @@ class Library:
         """Read and check a workflow and all that it calls; raises `WorkflowError` if there is none."""
         try:
             main = self._placed(given, None, None)
+        except PartlyReadError as error:
+            return self._checked(_Placed(error.rest, self._root_of(given, None)), error.problems)
         except InvalidWorkflowError as error:
             return Checked(error.problems)
         return self._checked(main)
@@ -110,7 +122,8 @@ class Library:
 
     def gathered(self, found: Found) -> tuple[Workflow, ...]:
         """A workflow and those that it calls, as far as they are there."""
-        return tuple(each.reading.workflow for each in self._gather(self._place(found))[0].values())
+        placed = self._gather(self._place(found))[0].values()
+        return tuple(each.reading.workflow for each in placed if each.reading.gaps is None)
 
     def _by_name(self) -> dict[str, Found | Broken]:
         if self._named is None:
@@ -120,8 +133,14 @@ class Library:
         return self._named
 
     def _place(self, found: Found) -> _Placed:
-        is_projects = found.origin == "project" and self.project is not None
-        return _Placed(found.reading, self.project.root if is_projects and self.project else None)
+        return _Placed(found.reading, self._root_of(found.name, None))
+
+    def _root_of(self, given: str, around: str | None) -> str | None:
+        """The directory that a workflow's files must not lead out of; of a path, that of its caller."""
+        if is_path(given):
+            return around
+        is_projects = self._by_name()[given].origin == "project"
+        return self.project.root if is_projects and self.project is not None else None
 
     def _placed(self, given: str, caller: Workflow | None, root: str | None) -> _Placed:
         if is_path(given):
@@ -131,7 +150,7 @@ class Library:
             case Found() as found:
                 return self._place(found)
             case Broken() as broken:
-                raise InvalidWorkflowError(broken.problems)
+                raise broken.error
             case None:
                 raise WorkflowError(self._unknown(given, caller))
 
@@ -147,12 +166,12 @@ class Library:
             f"there is no workflow `{shown(given, 60)}`{hint} `coupler workflows list` shows those there are"
         )
 
-    def _checked(self, main: _Placed) -> Checked:
+    def _checked(self, main: _Placed, known: Sequence[Problem] = ()) -> Checked:
         from coupler.workflow.validation.agents import KnownAgents
         from coupler.workflow.validation.validation import Surroundings, validate
 
         placed, called, gathered = self._gather(main)
-        problems = [*gathered.problems]
+        problems = [*known, *gathered.problems]
         surroundings = Surroundings(KnownAgents(self.directory), called)
         for each in placed.values():
             problems += validate(each.reading, replace(surroundings, root=each.root))
@@ -165,7 +184,13 @@ class Library:
         called: dict[tuple[str, str], Workflow] = {}
 
         def find(name: str, caller: Workflow) -> Workflow:
-            found = self._placed(name, caller, placed[caller.file].root)
+            root = placed[caller.file].root
+            try:
+                found = self._placed(name, caller, root)
+            except PartlyReadError as error:
+                rest = _Placed(error.rest, self._root_of(name, root))
+                placed.setdefault(error.rest.workflow.file, rest)
+                raise
             workflow = found.reading.workflow
             placed.setdefault(workflow.file, found)
             called[caller.file, name] = workflow
@@ -200,8 +225,15 @@ def _read(path: str, root: str | None) -> Reading:
     if leads_out(path, root):
         raise WorkflowError(f"{shown(path, 300)} leads out of the project: a project calls its own workflows")
     if not Path(path).exists():
-        raise WorkflowError(f"there is no file {shown(path, 300)}")
+        raise WorkflowError(f"there is no file {shown(path, 300)}{_nearest_file(Path(path))}")
     return read_with_places(path)
+
+
+def _nearest_file(path: Path) -> str:
+    """The end of a sentence about a file that is not there: one that is called nearly so, if there is one."""
+    names = {file.stem: file.name for file in map(Path, _files_in(str(path.parent)))}
+    near = get_close_matches(path.stem[:60], names, n=1)
+    return f"; did you mean `{shown(names[near[0]], 100)}`?" if near else ""
 
 
 def _found_in(directory: str, origin: Origin, root: str | None) -> dict[str, Found | Broken]:
@@ -224,6 +256,8 @@ def _found(file: str, origin: Origin, root: str | None) -> Found | Broken:
     start = Position(file, 1, 1)
     try:
         reading = _read(file, root)
+    except PartlyReadError as error:
+        return Broken(_name_in(file), file, origin, error.problems, error.rest)
     except InvalidWorkflowError as error:
         return Broken(_name_in(file), file, origin, error.problems)
     except WorkflowError as error:

@@ -43,9 +43,12 @@ class Notes:
     problems: list[Problem] = field(default_factory=list)
     written: list[Written] = field(default_factory=list)
     files: list[NamedFile] = field(default_factory=list)
+    faulty: set[int] = field(default_factory=set)
+    """The nodes that problems are about, by their identity."""
 
     def wrong(self, node: Node, message: str) -> Any:
         """Note a problem; what was read is `WRONG`."""
+        self.faulty.add(id(node))
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(Problem(node.position, message))
         return WRONG

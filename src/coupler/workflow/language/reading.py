@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard, cast
@@ -17,6 +17,7 @@ from coupler.workflow.errors import InvalidWorkflowError, Problem, WorkflowError
 from coupler.workflow.language import definition as d
 from coupler.workflow.language.keys import HOOKS, WORKFLOW
 from coupler.workflow.language.keys_shared import FREE_NAME_PATTERN, FREE_NAME_WORDS
+from coupler.workflow.language.mending import Gaps, Mending
 from coupler.workflow.language.notes import Notes, Written
 from coupler.workflow.language.reading_inputs import check_rest, input_of
 from coupler.workflow.language.reading_parts import (
@@ -30,6 +31,8 @@ from coupler.workflow.language.reading_steps import Setting, read_steps
 from coupler.workflow.language.source import MOST_BYTES, Fields, Items, Node, Scalar, parse, plain, type_words
 from coupler.workflow.language.table import Record
 
+MOST_ROUNDS = 8
+"""How often what is wrong is taken out of a file, before the rest is given up."""
 MOST_FILE_BYTES = 1024 * 1024
 """Of a file that a workflow names."""
 
@@ -42,6 +45,16 @@ class Reading:
     root: Fields
     written: tuple[Written, ...]
     """All templates and expressions of the file, in its order."""
+    gaps: Gaps | None = None
+    """What was left out, of a file that cannot run; None: it is whole."""
+
+
+class PartlyReadError(InvalidWorkflowError):
+    """Raised for a file that is wrong in parts, with the rest of it for more checks."""
+
+    def __init__(self, problems: Sequence[Problem], rest: Reading) -> None:
+        super().__init__(problems)
+        self.rest = rest
 
 
 def read_workflow(path: str) -> d.Workflow:
@@ -87,15 +100,42 @@ def _read(source: bytes | str, path: str) -> Reading:
     if not isinstance(root, Fields):
         notes.wrong(root, f"a workflow is a mapping with `steps`, not {type_words(root)}")
         raise InvalidWorkflowError(notes.problems)
+    workflow = _read_keys(root, notes)
+    if workflow is None:
+        raise _partly_read(root, notes)
+    return Reading(workflow, root, (*notes.written,))
+
+
+def _partly_read(root: Fields, notes: Notes) -> InvalidWorkflowError:
+    """All that is wrong with the keys of a file; some of it shows only when the rest is taken out."""
+    mending, problems = Mending(), [*notes.problems]
+    workflow: d.Workflow | None = None
+    for _ in range(MOST_ROUNDS):
+        left = mending.mended(root, notes.faulty)
+        if left is None:
+            break
+        root, notes = left, Notes(notes.file, left.position)
+        workflow = _read_keys(root, notes)
+        # What is wrong with a mapping that lost something may be so for that reason.
+        problems += [each for each in notes.problems if each.position not in mending.gaps.places]
+        if workflow is not None:
+            break
+    problems.sort(key=_place)
+    if workflow is None:
+        return InvalidWorkflowError(problems)
+    return PartlyReadError(problems, Reading(workflow, root, (*notes.written,), mending.gaps))
+
+
+def _read_keys(root: Fields, notes: Notes) -> d.Workflow | None:
+    """What the keys say; None if something is wrong."""
     record = WORKFLOW.read(root, "workflow", notes)
     setting = _setting(root, notes)
     steps, hooks = _steps(root.get("steps"), setting), _hooks(root.get("hooks"), setting)
     profiles = {name: _hooks(hooks, setting) for name, hooks in _hooks_of_agents(root).items()}
-    if not notes.problems:
-        workflow = _workflow(record, steps, hooks, profiles, notes)
     if notes.problems:
-        raise InvalidWorkflowError(sorted(notes.problems, key=_place))
-    return Reading(workflow, root, (*notes.written,))
+        return None
+    workflow = _workflow(record, steps, hooks, profiles, notes)
+    return None if notes.problems else workflow
 
 
 def _place(problem: Problem) -> tuple[int, int]:

@@ -45,6 +45,9 @@ def _unfit_keys(declared: Input) -> Iterator[tuple[str, str]]:
     if problem := _pattern_problem(declared):
         yield "pattern", problem
         return
+    if declared.secret and declared.type in ("integer", "number", "boolean"):
+        yield "secret", f"only texts can be hidden: `secret` does not go with `type: {declared.type}`"
+        return
     bounded = [key for key in ("min", "max") if getattr(declared, key) is not None]
     if bounded and declared.type == "boolean":
         yield bounded[0], f"`{bounded[0]}` does not go with `type: boolean`"
@@ -79,6 +82,8 @@ def _pattern_problem(declared: Input) -> str | None:
     if declared.type not in ("string", "file", "list"):
         return f"`pattern` is for texts: it does not go with `type: {declared.type}`"
     try:
+        # By itself first, so that a position in the message is one in what was written.
+        Pattern(declared.pattern)
         Pattern(f"^(?:{declared.pattern})$")
     except ValueError as error:
         return f"`pattern` cannot be used: {error}"

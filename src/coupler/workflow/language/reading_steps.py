@@ -9,6 +9,7 @@ from typing import Any
 
 from coupler.config.errors import shown
 from coupler.workflow.language import definition as d
+from coupler.workflow.language.aliases import meant_by
 from coupler.workflow.language.keys_steps import KINDS, STEP_TABLES
 from coupler.workflow.language.notes import WRONG, Notes, listed
 from coupler.workflow.language.reading_inputs import input_of
@@ -16,6 +17,7 @@ from coupler.workflow.language.reading_parts import common_of, gate_of, prompted
 from coupler.workflow.language.source import Fields, Items, Node, Scalar, type_words
 from coupler.workflow.language.table import Record
 
+_PROMPTS = ("prompt", "prompt_file")
 _KIND_KEYS = {"run_file": "run"} | {kind: kind for kind in KINDS}
 
 
@@ -110,13 +112,14 @@ def _kinds_of(node: Fields) -> list[str]:
 
 
 def _is_prompted(node: Fields) -> bool:
-    return "prompt" in node.values or "prompt_file" in node.values
+    return any(name in node.values for name in _PROMPTS)
 
 
 def _nearest_kind(node: Fields) -> str:
     for name in node.values:
-        if near := get_close_matches(name[:60], _KIND_KEYS, n=1):
-            return f"did you mean `{near[0]}` by `{shown(name, 60)}`?"
+        near = [f"`{each}`" for each in get_close_matches(name[:60], _KIND_KEYS, n=1)]
+        if meant := meant_by(name, [*_KIND_KEYS, *_PROMPTS]) or "".join(near):
+            return f"did you mean {meant} by `{shown(name, 60)}`?"
     return f"say what with one of {listed([*KINDS])}"
 
 

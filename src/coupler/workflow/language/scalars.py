@@ -247,12 +247,16 @@ class Choice(msgspec.Struct, frozen=True):
     def read(self, node: Node, key: str, notes: Notes) -> Any:
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)
-        if node.value not in self.options:
-            near = suggestion(node.value, self.options, self.options)
-            return notes.wrong(
-                node, f"`{key}` must be {self.words}{'; ' + near if near[:3] == 'did' else ''}"
-            )
-        return node.value
+        return node.value if self.has(node) else self.refuse(node, key, notes, self.words)
+
+    def has(self, node: Node) -> bool:
+        return isinstance(node, Scalar) and node.value in self.options
+
+    def refuse(self, node: Node, key: str, notes: Notes, words: str) -> Any:
+        """Note that a text is none of them; `words` say all that may stand there."""
+        text = str(node.value) if isinstance(node, Scalar) else ""
+        near = suggestion(text, self.options, self.options)
+        return notes.wrong(node, f"`{key}` must be {words}{'; ' + near if near[:3] == 'did' else ''}")
 
     def schema(self) -> Schema:
         return {"enum": [*self.options]}

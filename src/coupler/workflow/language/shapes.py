@@ -12,6 +12,7 @@ import msgspec
 
 from coupler.config.errors import shown
 from coupler.workflow.language.notes import WRONG, Notes, Schema, Shape, Written, unlike
+from coupler.workflow.language.scalars import Choice
 from coupler.workflow.language.source import Fields, Items, Node, Scalar, plain
 
 
@@ -122,10 +123,13 @@ class Either(msgspec.Struct, frozen=True):
         return any(shape.is_like(node) for shape in self.shapes)
 
     def read(self, node: Node, key: str, notes: Notes) -> Any:
-        for shape in self.shapes:
-            if shape.is_like(node):
-                return shape.read(node, key, notes)
-        return unlike(self, node, key, notes)
+        shape = next((shape for shape in self.shapes if shape.is_like(node)), None)
+        if shape is None:
+            return unlike(self, node, key, notes)
+        if isinstance(shape, Choice) and not shape.has(node):
+            # It might be none of the words because something else was meant.
+            return shape.refuse(node, key, notes, self.words)
+        return shape.read(node, key, notes)
 
     def schema(self) -> Schema:
         return {"anyOf": [shape.schema() for shape in self.shapes]}

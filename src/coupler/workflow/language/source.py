@@ -33,6 +33,9 @@ _HALF = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NO_NUMBER = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_MISPLACED = ("expected <block end>", "did not find expected '-' indicator", "did not find expected key")
+"""What PyYAML says of a line whose indentation fits to none before it; compiled or not."""
+_VALUE = re.compile(r":\s.*")
 _NULL = ("", "~", "null", "Null", "NULL")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
@@ -115,14 +118,14 @@ def type_words(node: Node) -> str:
 def parse(source: bytes | str, file: str) -> Node:
     """The tree of a text; raises InvalidWorkflowError."""
     text = _decoded(source, file)
-    yaml: Any = need("yaml", extra="workflows", feature="Workflows")
+    yaml: Any = need("yaml", extra="workflows", feature="A workflow")
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
         return _Composer(text.splitlines(), file, yaml, yaml.parse(text, Loader=loader)).document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        _refuse(Position(file, line, column), _syntax_words(error, text, line))
+        _refuse(Position(file, line, column), _syntax_words(error, text.splitlines(), line, column))
     except yaml.YAMLError as error:
         _refuse(Position(file, 1, 1), f"this is no YAML: {shown(str(error))}")
 
@@ -150,17 +153,38 @@ def _from_utf_8(source: bytes, file: str) -> str:
         _refuse(Position(file, line, column), "this is no UTF-8: save the file in that encoding")
 
 
-def _syntax_words(error: Any, text: str, line: int) -> str:
+def _syntax_words(error: Any, lines: list[str], line: int, column: int) -> str:
     problem = shown(str(error.problem or error.context or "it cannot be read"))
-    lines = text.splitlines()
     written = lines[line - 1] if 0 < line <= len(lines) else ""
+    is_first = not written[: column - 1].strip()
     if "cannot start any token" in problem and written.lstrip(" ").startswith("\t"):
         return "a tab cannot indent YAML: use spaces"
+    if any(words in problem for words in _MISPLACED):
+        return f"this is no YAML: {_misplaced_words(written, is_first)}"
+    if "mapping values are not allowed" in problem and ": " not in written[: column - 1]:
+        return f"this is no YAML: {_misplaced_words(written, is_first=True)}"
+    if "could not find expected ':'" in problem and error.context_mark:
+        return f"this is no YAML: line {error.context_mark.line + 1} has no `:` after its key, or needs a `-`"
+    if "unexpected end of stream" in problem and error.context_mark:
+        return f"this is no YAML: the quote of line {error.context_mark.line + 1} is not closed"
+    if "expected ',' or" in problem and error.context_mark:
+        return f"this is no YAML: the bracket of line {error.context_mark.line + 1} is not closed"
     if "mapping values are not allowed" in problem:
         return "this is no YAML: a text with `: ` in it needs quotes around it"
     if "cannot start any token" in problem:
         return "this is no YAML: a text that starts with this character needs quotes around it"
     return f"this is no YAML: {problem}"
+
+
+def _misplaced_words(written: str, is_first: bool) -> str:
+    # Its value is not repeated: it may be a password.
+    line = f"`{shown(_VALUE.sub(': …', written.strip()), 60)}`"
+    if not is_first:
+        return f"a value ends in the midst of {line}: put quotes around all of it, or a line's end behind it"
+    return (
+        f"{line} is indented differently from the lines around it: begin it below the first letter, "
+        "or the `-`, of the line that it goes with"
+    )
 
 
 def _refuse(position: Position, message: str) -> NoReturn:
@@ -217,7 +241,10 @@ class _Composer:
 
     def _check(self, event: Any, depth: int) -> None:
         if event.tag is not None:
-            _refuse(self._position(event), "tags (`!…`) are not allowed: write a plain value")
+            _refuse(
+                self._position(event),
+                "tags (`!…`) are not allowed: write a plain value, and `not` in an expression",
+            )
         if depth > MOST_DEPTH:
             _refuse(self._position(event), f"lists and mappings are more than {MOST_DEPTH} deep here")
 

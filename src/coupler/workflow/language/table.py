@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from coupler.config.errors import shown, suggestion
+from coupler.workflow.language.aliases import meant_by
 from coupler.workflow.language.notes import WRONG, Notes, Schema, Shape, listed
 from coupler.workflow.language.source import Fields, Node, type_words
 
@@ -62,6 +63,8 @@ class Table(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     sentence: str = ""
     """What it is for."""
+    elsewhere: Mapping[str, str] = {}
+    """Keys of other tables that people write into this one, and the titles of those."""
 
     @property
     def words(self) -> str:
@@ -92,13 +95,27 @@ class Table(msgspec.Struct, frozen=True):
         return Record(node, read)
 
     def _unknown(self, name: str, node: Fields, notes: Notes) -> Any:
-        near = suggestion(name, self.names, self.names)
-        return notes.wrong(node.key(name), f"`{shown(name, 60)}` is no key of {self.title}; {near}")
+        message = f"`{shown(name, 60)}` is no key of {self.title}; {self._advice(name)}"
+        return notes.wrong(node.key(name), message)
+
+    def _advice(self, name: str) -> str:
+        return self._place_for(name) or suggestion(name, self.names, self.names)
+
+    def _place_for(self, name: str) -> str | None:
+        """Where a key belongs that other languages have, or that stands at the wrong place."""
+        if meant := meant_by(name, self.names):
+            return f"did you mean {meant}?"
+        if around := next((key.name for key in self.keys if name in _names_inside(key.shape)), None):
+            return f"write it inside of `{around}`"
+        return f"it belongs to {self.elsewhere[name]}" if name in self.elsewhere else None
 
     def _has_all(self, node: Fields, notes: Notes) -> bool:
         missing = [key.name for key in self.keys if key.is_required and key.name not in node.values]
+        advice = [self._advice(name) for name in node.values if missing and name not in self.names]
         for name in missing:
-            notes.wrong(node, f"{self.title} needs `{name}`")
+            # A key that is only misspelled is told by that.
+            if not any(each.startswith("did") and f"`{name}`" in each for each in advice):
+                notes.wrong(node, f"{self.title} needs `{name}`")
         return not missing
 
     def schema(self) -> Schema:
@@ -116,6 +133,12 @@ class Table(msgspec.Struct, frozen=True):
         if self.rules:
             whole["allOf"] = [rule.schema() for rule in self.rules]
         return {**whole, "additionalProperties": False}
+
+
+def _names_inside(shape: Shape) -> tuple[str, ...]:
+    """The keys of a mapping that a shape may be."""
+    shapes: tuple[Shape, ...] = getattr(shape, "shapes", (shape,))
+    return tuple(name for each in shapes if isinstance(each, Table) for name in each.names)
 
 
 def _described(key: Key) -> Schema:

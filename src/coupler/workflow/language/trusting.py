@@ -1,13 +1,16 @@
 """Which files of a workflow the user has to trust before it runs: by where they are, and by what is in them.
 
 A name may mean a file of a cloned repository, and needs trust. A path on the command line is the user's word
-for that file and for those below its directory, and the user's own workflows need none.
+for that file and for those below its directory, and the user's own workflows need none. The code of Python
+agents and the programs of MCP servers are files that a workflow names like any other; what these use in turn
+is as unknown as what a command runs.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +20,7 @@ from coupler.workflow.errors import WorkflowError
 from coupler.workflow.language.bundle import Bundle
 from coupler.workflow.language.definition import Workflow
 from coupler.workflow.language.library import Found, Library, is_path
+from coupler.workflow.language.programs import programs_of
 from coupler.workflow.language.reading import load
 
 
@@ -66,7 +70,7 @@ def _untrusted(
         file.real_path: file
         for workflow in workflows
         if not _is_below(workflow.file, library.user_directory)
-        for file in _files_of(workflow)
+        for file in _files_of(workflow, None if consent is not None else library.directory)
         if not _is_below(file.real_path, consent)
     }
     return [
@@ -76,7 +80,8 @@ def _untrusted(
     ]
 
 
-def _files_of(workflow: Workflow) -> Iterator[FileToTrust]:
+def _files_of(workflow: Workflow, cwd: str | None) -> Iterator[FileToTrust]:
+    """`cwd` is where Python agents are looked for that are not beside the workflow."""
     directory = Path(workflow.file).parent
     paths: Sequence[str] = [workflow.file, *(str(directory / file.name) for file in workflow.files)]
     for path in paths:
@@ -85,6 +90,9 @@ def _files_of(workflow: Workflow) -> Iterator[FileToTrust]:
         except (WorkflowError, ValueError):
             continue  # it is not there, which the check of the workflow tells
         yield FileToTrust(path, os.path.realpath(path), content)
+    for program in programs_of(workflow, [directory, *([] if cwd is None else [Path(cwd)])]):
+        with suppress(OSError, ValueError):  # it is not there, and so is not run
+            yield FileToTrust(str(program), os.path.realpath(program), program.read_bytes())
 
 
 def _is_below(path: str, directory: str | None) -> bool:

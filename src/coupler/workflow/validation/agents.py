@@ -38,6 +38,17 @@ class KnownAgents:
 
         return entries(self._cwd)
 
+    @cached_property
+    def _ignored(self) -> frozenset[str]:
+        """The agents of a project that is not trusted."""
+        from coupler.catalogue.lookup import configuration
+        from coupler.config.keys import AGENTS
+
+        untrusted = configuration(self._cwd).untrusted
+        return frozenset(
+            table.name for setting in untrusted if setting.key is AGENTS for table in setting.value
+        )
+
     def problem_with(self, agent: str, workflow: Workflow) -> tuple[str, bool] | None:
         """What is wrong with an agent, and whether it is unknown; None if it can be started."""
         match = _NAME.fullmatch(agent)
@@ -86,6 +97,11 @@ class KnownAgents:
     def _unknown(self, name: str, profiles: list[str]) -> str:
         from difflib import get_close_matches
 
+        if name in self._ignored:
+            return (
+                f"the project's coupler.toml has the agent `{shown(name, 60)}`, and is not trusted yet: read "
+                "it, and trust it with `coupler trust`"
+            )
         near = get_close_matches(name.lower(), [*profiles, *self._entries], 1)
         hint = f"; did you mean `{near[0]}`?" if near else ":"
         return f"there is no agent `{shown(name, 60)}`{hint} `coupler agents` lists those that are known"

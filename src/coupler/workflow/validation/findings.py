@@ -9,6 +9,7 @@ from typing import Literal
 
 from coupler.workflow.errors import Problem
 from coupler.workflow.language.definition import Position, Step
+from coupler.workflow.language.mending import Gaps
 from coupler.workflow.language.notes import listed
 from coupler.workflow.language.reading import Reading, load
 from coupler.workflow.language.source import Fields, Items, Node, Scalar
@@ -26,9 +27,12 @@ class Findings:
 
     def __init__(self, reading: Reading) -> None:
         self.root = reading.root
+        self.gaps = reading.gaps or Gaps()
+        """What is missing here because it was wrong, which is told already."""
         self._problems: dict[Problem, None] = {}
         self._lines = load(reading.workflow.file).decode("utf-8", "replace").splitlines()
         self._steps = {node.position: node for node in _mappings_in(reading.root)}
+        self._hidden = {each.position for each in scalars_in(self.root) if self.gaps.hide(each.text)}
 
     @property
     def problems(self) -> list[Problem]:
@@ -47,7 +51,7 @@ class Findings:
         self._add(position, message, "warning")
 
     def _add(self, position: Position, message: str, severity: Literal["error", "warning"]) -> None:
-        if not self.is_full:
+        if not self.is_full and position not in self._hidden:
             self._problems[Problem(position, message, severity)] = None
 
     def node_of(self, step: Step, *path: str) -> Node | None:
@@ -81,7 +85,8 @@ def nearest(wrong: str, known: Sequence[str]) -> str:
     near = get_close_matches(wrong[:60], known, n=1)
     if near:
         return f"did you mean `{near[0]}`?"
-    return f"use one of {listed(known)}" if len(known) <= MOST_NAMES else f"it is none of {len(known)} names"
+    more = len(known) - MOST_NAMES
+    return f"use one of {listed(known[:MOST_NAMES])}{f' or {more} more' if more > 0 else ''}"
 
 
 def inner_node(node: Node | None, *path: str) -> Node | None:

@@ -30,7 +30,7 @@ def _check_ways(steps: StepList, views: Views, findings: Findings) -> None:
             place = _place_of(target, step, findings)
             if target.step not in numbers:
                 findings.wrong(place, _not_a_sibling(target.step, [*numbers], views))
-            elif numbers[target.step] <= number and target.most is None:
+            elif numbers[target.step] <= number and target.most is None and place not in findings.gaps.places:
                 findings.wrong(
                     place,
                     f"going back to `{target.step}` may never end: "
@@ -54,6 +54,8 @@ def _not_a_sibling(id: str, siblings: list[str], views: Views) -> str:
 
 def _check_reached(steps: StepList, findings: Findings) -> None:
     """Of several steps in a row that nothing leads to, the first is told."""
+    if any(step.position in findings.gaps.mappings for step in steps.steps):
+        return  # what was taken out may have been the way
     was_reached = True
     for number, step in enumerate(steps.steps):
         is_reached = number in steps.ways.reached

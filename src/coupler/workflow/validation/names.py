@@ -9,6 +9,7 @@ from typing import NamedTuple
 from coupler.config.errors import shown
 from coupler.workflow.expressions.references import Names, Reference
 from coupler.workflow.language.definition import Call, ForEach, Parallel, Set, Step, While, Workflow
+from coupler.workflow.language.mending import Gaps
 from coupler.workflow.language.notes import listed
 from coupler.workflow.validation.fields import PARTS, fields_of
 from coupler.workflow.validation.findings import nearest
@@ -30,10 +31,18 @@ class Sight(NamedTuple):
 class NameCheck:
     """Judges the names that a workflow uses."""
 
-    def __init__(self, workflow: Workflow, views: Views, called: Mapping[tuple[str, str], Workflow]) -> None:
+    def __init__(
+        self, workflow: Workflow, views: Views, called: Mapping[tuple[str, str], Workflow], gaps: Gaps
+    ) -> None:
         self._workflow = workflow
         self._views = views
         self._called = called
+        self._gaps = gaps
+        self._are_ways_known = not any(
+            step.id in gaps.words or (step.position in gaps.mappings and step.goto is not None)
+            for step, _ in views
+        )
+        """Whether nothing was taken out of the file that may have led from one step to another."""
 
     def problems(self, references: Sequence[Reference], sight: Sight) -> Iterator[tuple[Reference, str]]:
         """What is wrong with each name, as it is seen from a place."""
@@ -41,8 +50,17 @@ class NameCheck:
         for reference in references:
             is_guarded = reference.names[:2] in guarded
             problem = self._problem(reference.names, sight, is_guarded)
-            if problem is not None:
+            if problem is not None and not any(map(self._is_lost, reference.names)):
                 yield reference, problem
+
+    def _is_lost(self, name: str | int) -> bool:
+        return isinstance(name, str) and name not in STARTS and self._gaps.hide(name)
+
+    def _is_made_up(self, id: str, sight: Sight) -> bool:
+        """Whether a step without an id stands where one was taken out."""
+        step = sight.view.find(id)
+        is_empty = isinstance(step, Set) and not step.values
+        return step is not None and is_empty and not step.is_named and step.position in self._gaps.mappings
 
     def _problem(self, names: Names, sight: Sight, is_guarded: bool) -> str | None:
         view = sight.view
@@ -98,7 +116,7 @@ class NameCheck:
             return None
         everywhere = self._views.anywhere.variables()
         if name in everywhere:
-            if is_guarded:
+            if is_guarded or not self._are_ways_known:
                 return None
             return f"`vars.{name}` cannot be set yet: set it before, or write `vars.{name} | default(…)`"
         return self._unless_known("variable", name, sorted(everywhere), "no `set` step makes one")
@@ -114,9 +132,9 @@ class NameCheck:
         if step is not None:
             return self._fields(step, f"steps.{name}", names[2:])
         if self._views.anywhere.find(name) is None:
-            ids = [*dict.fromkeys(sight.view.step_ids())]
+            ids = [each for each in dict.fromkeys(sight.view.step_ids()) if not self._is_made_up(each, sight)]
             return self._unless_known("step", name, ids, "no step is over here")
-        return None if is_guarded else self._why_hidden(name, sight.view)
+        return self._why_hidden(name, sight.view) if self._are_ways_known and not is_guarded else None
 
     def _why_hidden(self, id: str, view: View) -> str:
         around = view.steps_around()
@@ -135,7 +153,7 @@ class NameCheck:
 
     def _fields(self, step: Step, spelled: str, names: Names) -> str | None:
         """What is taken of a step: whether such a step has it."""
-        if not names:
+        if not names or step.position in self._gaps.mappings:
             return None
         field, *rest = names
         known = fields_of(step, self._workflow)

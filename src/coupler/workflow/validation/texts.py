@@ -22,6 +22,7 @@ Place = Callable[[int, re.Pattern[str]], Position]
 """Where something stands that a line of a text says."""
 
 _NOTHING = re.compile(r"(?!)")
+_DOLLAR = re.compile(r"\$\{\{")
 
 
 class _Text(NamedTuple):
@@ -36,11 +37,13 @@ def check_texts(reading: Reading, findings: Findings, views: Views, names: NameC
     for written in reading.written:
         text = _Text(written.text, written.kind == "template", partial(findings.place_in, written.node))
         if _can_be_read(text, findings):
+            _warn_of_dollars(text, findings)
             for view, rounds in _seen_from(written, id(written.node) in outputs, findings, views):
                 _check_names(text, view, rounds, findings, names)
     for step, view in views:
         text_of_file = _file_text(step)
         if text_of_file is not None and _can_be_read(text_of_file, findings):
+            _warn_of_dollars(text_of_file, findings)
             _check_names(text_of_file, view, None, findings, names)
 
 
@@ -87,6 +90,17 @@ def _can_be_read(text: _Text, findings: Findings) -> bool:
     what = "template" if text.is_template else "expression"
     findings.wrong(text.place(line, _NOTHING), f"the {what} cannot be read: {message}")
     return False
+
+
+def _warn_of_dollars(text: _Text, findings: Findings) -> None:
+    """`${{ }}` gives a value with a `$` before it, which hardly anybody means."""
+    from coupler.workflow.expressions.template import lines_with_dollars
+
+    for line in lines_with_dollars(text.text) if text.is_template and "${{" in text.text else ():
+        findings.warn(
+            text.place(line, _DOLLAR),
+            "`${{ }}` writes a `$` before the value: leave the `$` out, as in `{{ }}`",
+        )
 
 
 def _check_names(text: _Text, view: View, rounds: While | None, findings: Findings, names: NameCheck) -> None:

@@ -39,7 +39,7 @@ def validate(reading: Reading, surroundings: Surroundings) -> list[Problem]:
     need("jinja2", extra="workflows", feature="A workflow")
     workflow = reading.workflow
     findings, views = Findings(reading), Views(workflow)
-    check_texts(reading, findings, views, NameCheck(workflow, views, surroundings.called))
+    check_texts(reading, findings, views, NameCheck(workflow, views, surroundings.called, findings.gaps))
     check_flow(workflow, views, findings)
     check_files(workflow, views, findings, surroundings.root)
     check_agents(workflow, views, findings, surroundings.agents)
