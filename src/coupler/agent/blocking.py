@@ -104,6 +104,14 @@ class BlockingTurn(OnLoop):
         return self._turn.command
 
     @property
+    def meta(self) -> dict[str, Any] | None:
+        return self._turn.meta
+
+    @meta.setter
+    def meta(self, meta: dict[str, Any] | None) -> None:
+        self._turn.meta = meta
+
+    @property
     def files(self) -> BlockingFiles:
         return BlockingFiles(self._turn.files, self._loop)
 

@@ -177,7 +177,7 @@ class Ledger:
     def settle_all(self, status: str, reason: str | None = None, *, cancelled: bool = False) -> None:
         """End whatever is still open, and say why."""
         for call in self.open_calls:
-            self.settle(call.id, status, reason, meta=CANCELLED_META if cancelled else UNSET)
+            self.settle(call.id, status, reason, meta=cancelled_meta(call.meta) if cancelled else UNSET)
 
     def _account(self, id: str) -> _Account | None:
         account = self._open.get(id)
@@ -263,6 +263,15 @@ class _Account:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+def cancelled_meta(meta: dict[str, Any] | None) -> dict[str, Any]:
+    """The same of a call that has a `_meta` already."""
+    if not meta:
+        return CANCELLED_META
+    own = meta.get("coupler")
+    told = {**own, **CANCELLED_META["coupler"]} if isinstance(own, dict) else CANCELLED_META["coupler"]
+    return {**meta, "coupler": told}
 
 
 def text_content(text: str) -> Content:

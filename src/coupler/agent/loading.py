@@ -59,6 +59,7 @@ class Loading:
         self._waiting = 0
         if not isinstance(served.target, str):
             self._outcome = blueprint_of(served)
+            self._remember("the target", self._outcome, [])
             self._done.set()
         elif record is None:
             self._load(served.target)

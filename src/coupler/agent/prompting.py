@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import get_args
 
+from msgspec import UNSET
+
 from coupler.agent.agent import Agent
 from coupler.agent.errors import AuthRequiredError, TurnFailedError, agent_failed, describe
 from coupler.agent.turn import CANCEL_GRACE, Turn, TurnEndedError
@@ -162,9 +164,10 @@ class Prompting:
         self._peer.flush()
 
     def _response(self, reason: str) -> PromptResponse:
+        meta = self._turn.meta or UNSET
         if self._turn.tokens is None:
-            return PromptResponse(reason)  # type: ignore[arg-type]
+            return PromptResponse(reason, meta=meta)  # type: ignore[arg-type]
         # Imported on use: what was counted has loaded it.
         from coupler.schema import unstable
 
-        return unstable.PromptResponse(reason, usage=self._turn.tokens)  # type: ignore[arg-type]
+        return unstable.PromptResponse(reason, usage=self._turn.tokens, meta=meta)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, json
 
 from coupler.agent.asides import NOTICES, Compacting, make_notice, spoken_notice, tokens, usage
 from coupler.agent.call import Call
@@ -20,6 +20,7 @@ from coupler.events import Content, Text, Thought
 from coupler.events.event import Role
 from coupler.events.v1 import Emitted
 from coupler.schema.v1 import ContentBlock, ToolKind
+from coupler.wire.messages import encode
 
 if TYPE_CHECKING:
     import os
@@ -51,6 +52,7 @@ class Turn:
         """Seconds between asking what the turn runs to end and ending it, once it is cancelled."""
         self.tokens: TokenUsage | None = None
         """What the turn has used, as far as its agent counts; see `count_tokens`."""
+        self._meta: dict[str, Any] | None = None
         self._text: str | None = None
         self._ended_by: type[BaseException] | None = None
         self._message: tuple[Role, str] | None = None
@@ -63,6 +65,16 @@ class Turn:
         if self._text is None:
             self._text = prompt_text(self.blocks)
         return self._text
+
+    @property
+    def meta(self) -> dict[str, Any] | None:
+        """What the answer to the prompt carries as `_meta`, for clients that know more than the protocol."""
+        return self._meta
+
+    @meta.setter
+    def meta(self, meta: dict[str, Any] | None) -> None:
+        # A copy, and what JSON cannot hold is refused here: a prompt must not lack its answer by it.
+        self._meta = None if meta is None else json.decode(encode(meta), type=dict[str, Any])
 
     @property
     def command(self) -> Invocation | None:

@@ -15,17 +15,24 @@ if TYPE_CHECKING:
     from coupler.agent.serve_options import ServeOptions
 
 PROGRAM = "coupler serve"
+WORKFLOWS = "workflows"
+"""What is remembered of earlier starts without a target is remembered under this name."""
 
 HELP = """\
-Usage: coupler serve [OPTIONS] TARGET [WORDS]...
+Usage: coupler serve [OPTIONS]
+       coupler serve [OPTIONS] TARGET [WORDS]...
        coupler serve [OPTIONS] -- COMMAND...
 
   Serve an agent to an editor over stdin and stdout.
 
-  TARGET is a file or module with an agent in it: app.py, app.py:agent,
-  package.module:Agent. Without a name after the colon it is what the file
-  itself passes to serve(), else the one called `agent`, else the only Agent
-  there, else the only turn function.
+  Without TARGET it is the workflows of the directory that the editor works
+  in, and the user's own: each is a slash command. A TARGET that ends with
+  .yaml is one workflow, which every prompt runs.
+
+  Any other TARGET is a file or module with an agent in it: app.py,
+  app.py:agent, package.module:Agent. Without a name after the colon it is
+  what the file itself passes to serve(), else the one called `agent`, else
+  the only Agent there, else the only turn function.
 
   With WORDS after it, TARGET is run as a program with these arguments, as
   Python would: so editors log in to agents that do it in a terminal.
@@ -62,6 +69,8 @@ def main(arguments: list[str]) -> None:
         sys.stdout.write(HELP)
         return
     target, words, given = parse(arguments, command)
+    if is_workflow(target):
+        _check_workflow(target, words)
     if command and LOGIN_VARIABLE in os.environ:
         _run_command(command)
     if words:
@@ -74,7 +83,7 @@ def main(arguments: list[str]) -> None:
     from coupler.agent.hello import Greeting, say_hello
     from coupler.agent.memory import TERMINAL_LOGIN, Memory
 
-    memory = Memory(_known_as(command) if command else target, options)
+    memory = Memory(_known_as(command) if command else target or WORKFLOWS, options)
     record = memory.recall()
     depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
     plain = record is not None and not depends_on_client
@@ -87,7 +96,7 @@ def main(arguments: list[str]) -> None:
     from coupler.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
-    served = Served(_relayed(command) if command else target, None, options)
+    served = Served(_relayed(command) if command else _workflows(target) or target, None, options)
     begin(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
 
@@ -167,9 +176,30 @@ def parse(arguments: list[str], command: list[str]) -> tuple[str, list[str], dic
         refuse(f"serve {targets[0]} or the command behind `--`, not both", PROGRAM)
     if command:
         return "", [], given
-    if not targets:
-        refuse("say what to serve, as in: coupler serve app.py:agent", PROGRAM)
-    return targets[0], targets[1:], given
+    return targets[0] if targets else "", targets[1:], given
+
+
+def is_workflow(target: str) -> bool:
+    """Whether a target is the file of a workflow."""
+    return target.endswith((".yaml", ".yml"))
+
+
+def _check_workflow(target: str, words: list[str]) -> None:
+    from pathlib import Path
+
+    if words:
+        refuse(f"{target} is a workflow: its inputs are what the user writes, not {words[0]}", PROGRAM)
+    if not Path(target).is_file():
+        refuse(f"there is no file {target}", PROGRAM)
+
+
+def _workflows(target: str) -> object | None:
+    """The workflows that are served, if it is not an agent."""
+    if target and not is_workflow(target):
+        return None
+    from coupler.workflow.editor.workflows import Workflows
+
+    return Workflows(target or None)
 
 
 def _run_as_program(target: str, words: list[str]) -> None:

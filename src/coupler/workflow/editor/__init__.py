@@ -1,0 +1,1 @@
+"""Workflows as an agent that editors talk to: slash commands, and runs shown in their turns."""

@@ -1,0 +1,78 @@
+"""Which workflow a prompt means, whether it may run, and with which inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from coupler.agent.kept_trust import KeptTrust
+from coupler.extras import need
+from coupler.workflow.editor.arguments import hint_of, words_in
+from coupler.workflow.editor.input_form import asked_for, wanted
+from coupler.workflow.editor.wording import not_trusted, not_valid, unknown_name, wrong_inputs
+from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowError
+from coupler.workflow.language.inputs import bind, pairs_in
+from coupler.workflow.language.library import Library, is_path
+from coupler.workflow.language.trusting import untrusted_files
+
+if TYPE_CHECKING:
+    from coupler.agent.command import Command
+    from coupler.agent.turn import Turn
+    from coupler.store.run_table import RunRecord
+    from coupler.workflow.language.bundle import Bundle
+    from coupler.workflow.language.definition import Json, Workflow
+
+
+class RefusedError(WorkflowError):
+    """What was asked for cannot be done; the message is for the chat."""
+
+
+def bundle_of(given: str, directory: str, served: str | None, commands: Sequence[Command]) -> Bundle:
+    """The workflow of a name, or the file that is `served`, with all that it calls; reads the disk.
+
+    Raises RefusedError. A path is nobody's word in a chat, where strangers' texts are pasted.
+    """
+    for module in ("yaml", "jinja2"):
+        need(module, extra="workflows", feature="Running a workflow")
+    library = Library(directory)
+    if given != served:
+        names = [each.name for each in library.all()]
+        if is_path(given) or given not in names:
+            near = get_close_matches(given[:60], names, n=3)
+            raise RefusedError(unknown_name(given, near, commands))
+    try:
+        bundle = library.bundle_of(given)
+    except InvalidWorkflowError as error:
+        raise RefusedError(not_valid(given, str(error))) from None
+    if files := untrusted_files(bundle, given, library, KeptTrust()):
+        raise RefusedError(not_trusted(file.path for file in files))
+    return bundle
+
+
+def name_of(record: RunRecord, directory: str, served: str | None) -> str:
+    """How the workflow of a run is named here; raises RefusedError if it is not one of this session's."""
+    if record.file == served:
+        return served
+    names = {each.name: each.file for each in Library(directory).all()}
+    if record.cwd != directory or names.get(record.workflow) != record.file:
+        raise RefusedError(f"The run `{record.id}` began elsewhere: go on with `coupler resume {record.id}`.")
+    return record.workflow
+
+
+async def inputs_in(turn: Turn, typed: str, workflow: Workflow, command: str) -> dict[str, Json]:
+    """The inputs that were typed, or filled in where they were wrong; raises RefusedError with the usage."""
+    try:
+        pairs = pairs_in(words_in(typed, workflow), workflow)
+    except InputError as error:
+        raise _refused(error, workflow, command) from None
+    cwd = turn.session.cwd
+    filled = await asked_for(turn, f"Inputs of {workflow.name}", wanted(workflow, pairs, cwd))
+    try:
+        return bind(workflow, {**pairs, **(filled or {})}, cwd)
+    except InputError as error:
+        raise _refused(error, workflow, command) from None
+
+
+def _refused(error: InputError, workflow: Workflow, command: str) -> RefusedError:
+    return RefusedError(wrong_inputs(error, workflow, f"{command} {hint_of(workflow)}".strip()))

@@ -1,0 +1,147 @@
+"""What the user is told about workflows and runs in the chat, in Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from coupler.config.errors import shown
+from coupler.workflow.errors import InputError
+from coupler.workflow.language.inputs import usage
+
+if TYPE_CHECKING:
+    from coupler.agent.command import Command
+    from coupler.store.run_table import RunRecord
+    from coupler.workflow.editor.front import Waiting
+    from coupler.workflow.journal.happenings import RunFinished
+    from coupler.workflow.language.definition import Json, Workflow
+
+MOST_RUNS = 10
+
+MOST_LISTED = 50
+"""Workflows that are listed in one message."""
+
+
+def listed(commands: Iterable[Command]) -> str:
+    """The workflows, and how one is run."""
+    known = list(commands)
+    if not known:
+        return (
+            "There are no workflows here. `coupler workflows new NAME` makes one in `.coupler/workflows`; "
+            "it is a slash command as soon as its file is there."
+        )
+    lines = [_line(command) for command in known[:MOST_LISTED]]
+    if len(known) > MOST_LISTED:
+        lines.append(f"- and {len(known) - MOST_LISTED} more: see `coupler workflows list`")
+    return "\n".join(["Type one of these workflows, with its inputs behind it:", "", *lines])
+
+
+def unknown_name(name: str, near: Iterable[str], commands: Iterable[Command]) -> str:
+    """That there is no such workflow, and what may be meant."""
+    nearest = ", ".join(f"`/{each}`" for each in near)
+    hint = f" Did you mean {nearest}?" if nearest else ""
+    return f"There is no workflow `/{shown(name, 60)}`.{hint}\n\n{listed(commands)}"
+
+
+def wrong_inputs(error: InputError, workflow: Workflow, call: str) -> str:
+    """What is wrong with what was typed, and how it is typed."""
+    told = usage(workflow)
+    problems = str(error).removesuffix(told).strip().splitlines()
+    return "\n".join([*(f"- {problem}" for problem in problems), "", "```text", call, told, "```"])
+
+
+def not_valid(name: str, problems: str) -> str:
+    """That a file is no workflow, and why."""
+    return f"The workflow `{shown(name, 200)}` is not valid:\n\n```text\n{problems}\n```"
+
+
+def not_trusted(paths: Iterable[str]) -> str:
+    """That files of the project have to be read and trusted first."""
+    named = "\n".join(f"- `{shown(path, 300)}`" for path in paths)
+    return (
+        "These files came with the project, and are not trusted yet: read them, trust them with "
+        f"`coupler trust` in a terminal, and try again.\n\n{named}"
+    )
+
+
+def outcome(run: str, finished: RunFinished) -> str:
+    """What came out of a run that is over."""
+    if finished.status != "success":
+        return _trouble(run, finished)
+    said = [finished.message] if finished.message else []
+    if finished.outputs:
+        return "\n\n".join([*said, _spoken_outputs(finished.outputs)])
+    return "\n\n".join([*said, f"Done: `{run}`."])
+
+
+def cancelled(run: str) -> str:
+    """That a run was cancelled by the user."""
+    return f"The run was cancelled.\n\n{_how_to_go_on(run)}"
+
+
+def question(run: str, waiting: Waiting) -> str:
+    """What a run waits for, and how it goes on."""
+    ways = {
+        "answer": "Your next message is the answer",
+        "message": "Your next message goes to the agent, and an empty one ends the conversation",
+        "approval": "Your next message asks again",
+    }[waiting.kind]
+    asked = f"**{waiting.place}**: {waiting.question}" if waiting.question else f"**{waiting.place}**"
+    problem = f"That will not do: {waiting.problem}\n\n" if waiting.problem else ""
+    return f"{problem}{asked}\n\n{ways}; `/abort` ends the run `{run}`."
+
+
+def waits_first(run: str, waiting_at: str) -> str:
+    """That another workflow cannot begin now."""
+    return (
+        f"The run `{run}` waits at **{waiting_at}**: answer it, leave its conversation by an empty message, "
+        "or end the run with `/abort`. Then another workflow can begin."
+    )
+
+
+def told_runs(records: Sequence[RunRecord]) -> str:
+    """The newest runs, and how one goes on."""
+    if not records:
+        return "No workflow was run in this directory yet."
+    lines = [f"- `{record.id}`: {record.status}" for record in records[:MOST_RUNS]]
+    return "\n".join(["The newest runs of this directory; `/resume RUN` goes on with one:", "", *lines])
+
+
+def _line(command: Command) -> str:
+    hint = f" {command.hint}" if command.hint else ""
+    return f"- `/{command.name}{hint}`: {command.description}"
+
+
+def _trouble(run: str, finished: RunFinished) -> str:
+    message = finished.message or f"the run is {finished.status}"
+    if finished.failed_step is None:
+        return f"{message}\n\nAll that happened: `coupler runs logs {run}`."
+    return f"{message}\n\n{_how_to_go_on(run)}"
+
+
+def _how_to_go_on(run: str) -> str:
+    return (
+        f"`/resume`, or `coupler resume {run}` in a terminal, tries again from there; "
+        f"`coupler runs logs {run}` shows all that happened."
+    )
+
+
+def _spoken_outputs(outputs: Mapping[str, Json]) -> str:
+    """One text as it is; several values behind their names."""
+    if len(outputs) == 1 and isinstance(value := next(iter(outputs.values())), str):
+        return value
+    return "\n".join(_output(name, value) for name, value in outputs.items())
+
+
+def _output(name: str, value: Json) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = text.rstrip("\n")
+    return f"- **{name}**: {text}" if "\n" not in text else f"- **{name}**:\n\n{_fenced(text)}\n"
+
+
+def _fenced(text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{text}\n{fence}"

@@ -1,0 +1,618 @@
+"""Runs as an editor sees them: steps as tool calls, dialogs, cancels, questions that the next prompt answers.
+
+All tests share one `coupler serve`, with a session each in a directory of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.steps import leave, still_serves, text_of
+from raw_client import COUPLER, PATIENCE, RawClient
+from sessions.steps import reopen
+from workflow.acp_stub import AcpStub
+from workflow.served_project import Editor, opened, served, write_workflow
+
+CANCEL_LIMIT = 6.0
+"""Seconds after which a cancelled turn has to be answered."""
+
+WORKFLOWS = {
+    "build": """
+        inputs: {name: {rest: true, default: app}}
+        steps:
+          - id: compile
+            run: echo building {{ inputs.name }}; echo careful >&2
+          - id: maybe
+            description: Only sometimes
+            if: false
+            run: echo never
+          - id: size
+            set: {bytes: "40 + 2"}
+          - id: check
+            description: Check it
+            run: exit 7
+            on_error: continue
+        outputs: {log: "{{ steps.compile.stdout | trim }}", bytes: "{{ vars.bytes }}"}
+    """,
+    "needs": """
+        inputs:
+          target: {required: true}
+          count: {type: integer, required: true}
+          loud: {type: boolean, default: false}
+        steps: [{run: "true"}]
+        outputs: {all: "{{ inputs.count }} {{ inputs.target }} {{ inputs.loud }}"}
+    """,
+    "loops": """
+        steps:
+          - id: all
+            parallel:
+              - {id: left, run: echo left}
+              - {id: right, run: echo right}
+          - id: each
+            for_each: [a, b]
+            steps: [{id: show, run: "echo {{ item }}"}]
+    """,
+    "again": """
+        steps:
+          - id: flaky
+            description: Try it
+            run: test -e mark || { touch mark; echo first; exit 3; }; echo second
+            retry: {attempts: 3, delay: 1ms}
+    """,
+    "fails": """
+        steps:
+          - {id: before, run: echo ok}
+          - {id: broken, run: "echo why; exit 9"}
+          - {id: after, run: echo never}
+    """,
+    "mended": """
+        steps:
+          - {id: before, run: echo ok}
+          - {id: needs, run: test -e mended}
+    """,
+    "gates": """
+        steps:
+          - id: sure
+            approve: {question: "Deploy to production?", on_deny: fail}
+          - id: deploy
+            run: echo deployed
+    """,
+    "skips": """
+        steps:
+          - {id: sure, approve: {question: "Really?", on_deny: skip}}
+          - {id: after, run: echo after}
+    """,
+    "stops": """
+        steps:
+          - {id: sure, approve: {question: "Really?", on_deny: stop}}
+          - {id: after, run: echo after}
+    """,
+    "gated": """
+        steps:
+          - id: deploy
+            description: Deploy it
+            run: echo deployed
+            approve: "Deploy to {{ run.workflow }}?"
+    """,
+    "patient": """
+        steps:
+          - {id: sure, approve: {question: "Really?", timeout: 50ms, default: allow}}
+    """,
+    "slow": """
+        hooks: {cancel: [{id: tidy, run: touch tidied}]}
+        steps:
+          - {id: first, run: echo one >> done}
+          - id: wait
+            for_each: [1]
+            steps: [{id: rest, run: "test -e go && exit 0; echo sleeping; sleep 600"}]
+    """,
+    "asks": """
+        steps:
+          - {id: before, run: echo ran >> times}
+          - {id: version, ask: "Which version?", type: integer, default: 1}
+          - {id: color, ask: "Which color?", enum: [red, blue]}
+        outputs: {got: "{{ steps.version.output }} {{ steps.color.text }}"}
+    """,
+    "both": """
+        steps:
+          - id: names
+            parallel: [{id: first, ask: "First name?"}, {id: last, ask: "Last name?"}]
+        outputs: {name: "{{ steps.first.text }} {{ steps.last.text }}"}
+    """,
+    "hides": """
+        secrets: [EDITOR_WORD]
+        steps:
+          - id: tell
+            description: Tell {{ secrets.EDITOR_WORD }}
+            run: printf '%s' {{ secrets.EDITOR_WORD }}
+          - {id: fail, run: "echo {{ secrets.EDITOR_WORD }} >&2; exit 3", on_error: continue}
+          - {id: sure, approve: "Use {{ secrets.EDITOR_WORD }}?"}
+        outputs: {token: "{{ steps.tell.stdout }}"}
+    """,
+    "stubborn": """
+        steps: [{id: wait, run: "trap '' TERM; echo deaf; while :; do sleep 0.1; done"}]
+    """,
+    "asks_tools": """
+        steps: [{id: fix, agent: opencode, prompt: fix it, approve: {tools: [edit]}}]
+    """,
+    "agents": """
+        steps:
+          - {id: fix, agent: opencode, prompt: fix it, tools: {allow: ["edit"]}}
+        outputs: {said: "{{ steps.fix.text }}"}
+    """,
+    "chat": """
+        steps:
+          - {id: talk, converse: opencode}
+          - {id: after, run: echo ended}
+        outputs: {last: "{{ steps.talk.text }}"}
+    """,
+}
+WORD = "abracadabra-simsalabim"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the served process, with its workflows, and stubs of programs."""
+    place = tmp_path_factory.mktemp("served")
+    for name, text in WORKFLOWS.items():
+        write_workflow(place / "workflows", name, text)
+    (place / "bin").mkdir()
+    AcpStub(place / "bin", "opencode").answers(
+        {"when": "fix it", "edits": {"app.py": "x = 2\n"}, "says": "It is fixed."},
+        {"when": "", "says": "I hear you."},
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def client(place: Path) -> Iterator[RawClient]:
+    env = {"EDITOR_WORD": WORD, "PATH": f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    with served(home=place, cwd=place, env=env) as client:
+        yield client
+        leave(client)
+
+
+@pytest.fixture
+def editor(client: RawClient, tmp_path: Path) -> Editor:
+    still_serves(client)
+    client._held.clear()
+    return opened(client, tmp_path)
+
+
+def coupler(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "COUPLER_HOME": str(place), "EDITOR_WORD": WORD}
+    return subprocess.run([*COUPLER, *words], env=env, capture_output=True, text=True, timeout=PATIENCE)
+
+
+# What is shown
+
+
+def test_steps_are_tool_calls_with_their_output_and_the_plan_follows_them(editor: Editor) -> None:
+    shown = editor.prompt("/build the thing")
+
+    assert shown.reason == "end_turn"
+    assert shown.call("compile")["kind"] == "execute"
+    assert shown.call("compile")["title"] == "echo building the thing; echo careful >&2"
+    assert sorted(shown.output("compile").split("\n")) == ["", "building the thing", "careful"]
+    assert shown.statuses[f"{shown.run}/compile"] == ["pending", "in_progress", "completed"]
+    assert shown.call("size")["rawOutput"] == {"bytes": 42}
+    assert shown.status("check") == "failed"
+    assert "exit code 7" in shown.output("check")
+    assert f"{shown.run}/maybe" not in shown.calls
+    assert shown.plan == {
+        "echo building the thing; echo careful >&2": "completed",
+        "Only sometimes (skipped)": "completed",
+        "set bytes": "completed",
+        "Check it (failed)": "completed",
+    }
+    assert shown.last_message == "- **log**: building the thing\n- **bytes**: 42"
+    assert shown.meta == {
+        "run": shown.run,
+        "workflow": "build",
+        "status": "success",
+        "exitCode": 0,
+        "outputs": {"log": "building the thing", "bytes": 42},
+    }
+
+
+def test_a_run_in_the_editor_is_kept_and_gives_what_the_command_line_gives(
+    editor: Editor, place: Path, tmp_path: Path
+) -> None:
+    shown = editor.prompt("/build it")
+    ran = coupler(place, "run", "build", "name=it", "--json", "--cwd", str(tmp_path))
+    kept = coupler(place, "runs", "logs", shown.run, "--json")
+
+    def told(lines: str) -> list[Any]:
+        events = [json.loads(line) for line in lines.splitlines()]
+        return [
+            (each["event"], each["place"], each.get("result", {}).get("status"))
+            for each in events
+            if each["event"] in ("step_started", "step_finished")
+        ]
+
+    last = json.loads(ran.stdout.splitlines()[-1])
+    assert last["outputs"] == shown.meta["outputs"]
+    assert told(kept.stdout) == told(ran.stdout) != []
+    assert editor.session in coupler(place, "runs", "show", shown.run).stdout
+
+
+def test_branches_and_iterations_have_ids_of_their_own_and_name_what_is_around_them(editor: Editor) -> None:
+    shown = editor.prompt("/loops")
+
+    def meta(step: str) -> dict[str, Any]:
+        told: dict[str, Any] = shown.call(step)["_meta"]["coupler"]
+        return told
+
+    common = {"run": shown.run, "attempt": 1}
+    assert meta("all") == {**common, "step": "all"}
+    assert meta("all.left") == {**common, "step": "all.left", "branch": 0, "parent": f"{shown.run}/all"}
+    assert meta("all.right") == {**common, "step": "all.right", "branch": 1, "parent": f"{shown.run}/all"}
+    for number, text in enumerate("ab"):
+        step = f"each[{number}].show"
+        assert meta(step) == {**common, "step": step, "iteration": number, "parent": f"{shown.run}/each"}
+        assert shown.output(step) == f"{text}\n"
+    assert {call["status"] for call in shown.calls.values()} == {"completed"}
+
+
+def test_another_attempt_is_news_of_the_same_call(editor: Editor) -> None:
+    shown = editor.prompt("/again")
+
+    assert [*shown.calls] == [f"{shown.run}/flaky"]
+    assert shown.call("flaky")["title"] == "Try it (attempt 2 of 3)"
+    assert shown.call("flaky")["_meta"]["coupler"]["attempt"] == 2
+    assert shown.output("flaky").startswith("first\n")
+    assert "attempt 2 of 3" in shown.output("flaky")
+    assert shown.output("flaky").endswith("second\n")
+    assert shown.status("flaky") == "completed"
+
+
+def test_a_failed_run_ends_with_its_message_and_what_went_wrong_for_programs(editor: Editor) -> None:
+    shown = editor.prompt("/fails")
+
+    assert shown.reason == "refusal"
+    assert shown.last_message.startswith("broken: ")
+    assert f"`coupler resume {shown.run}`" in shown.last_message
+    assert shown.meta["status"] == "failed"
+    assert shown.meta["exitCode"] == 3
+    assert shown.meta["step"] == "broken"
+    assert shown.meta["error"]["kind"] == "exit"
+    assert shown.status("broken") == "failed"
+    assert shown.plan == {
+        "echo ok": "completed",
+        "echo why; exit 9 (failed)": "completed",
+        "echo never": "pending",
+    }
+
+
+def test_secrets_are_shown_nowhere(editor: Editor) -> None:
+    shown = editor.prompt("/hides", "allow")
+
+    assert shown.reason == "end_turn"
+    assert WORD not in json.dumps([shown.updates, shown.answer, editor.asked])
+    assert "EDITOR_WORD" in shown.last_message
+
+
+def test_what_an_agent_says_and_does_is_shown_under_its_step(editor: Editor, tmp_path: Path) -> None:
+    shown = editor.prompt("/agents")
+
+    assert shown.messages == ["It is fixed.", "It is fixed."]  # as it was said, and as the output
+    step = shown.call("fix")
+    assert step["kind"] == "think"
+    (call,) = [each for id, each in shown.calls.items() if id != step["toolCallId"]]
+    assert (call["title"], call["kind"], call["status"]) == ("Edit app.py", "edit", "completed")
+    assert call["locations"] == [{"path": str(tmp_path / "app.py")}]
+    assert call["_meta"]["coupler"] == {
+        "run": shown.run,
+        "step": "fix",
+        "attempt": 1,
+        "parent": step["toolCallId"],
+    }
+    assert shown.answer["result"]["usage"]["totalTokens"] == 120
+
+
+# Dialogs
+
+
+def test_a_yes_lets_the_run_go_on(editor: Editor) -> None:
+    shown = editor.prompt("/gates", "allow")
+
+    (asked,) = editor.asked
+    assert asked["toolCall"]["toolCallId"] == f"{shown.run}/sure"
+    assert asked["toolCall"]["title"] == "Deploy to production?"
+    assert [option["kind"] for option in asked["options"]] == ["allow_once", "reject_once"]
+    assert shown.statuses[f"{shown.run}/sure"] == ["pending", "in_progress", "completed"]
+    assert shown.output("deploy") == "deployed\n"
+
+
+@pytest.mark.parametrize(
+    ("workflow", "reason", "goes_on"),
+    [("gates", "refusal", False), ("skips", "end_turn", True), ("stops", "refusal", False)],
+)
+def test_a_no_fails_skips_or_stops(editor: Editor, workflow: str, reason: str, goes_on: bool) -> None:
+    shown = editor.prompt(f"/{workflow}", "deny")
+
+    assert shown.reason == reason
+    assert shown.statuses[f"{shown.run}/sure"] == ["pending", "failed"]
+    assert len(shown.calls) == 1 + goes_on
+    if workflow != "stops":
+        assert shown.output("sure") == "denied"
+
+
+def test_a_gate_is_asked_under_the_call_of_its_step(editor: Editor) -> None:
+    shown = editor.prompt("/gated", "allow")
+
+    (asked,) = editor.asked
+    assert asked["toolCall"]["toolCallId"] == f"{shown.run}/deploy"
+    assert asked["toolCall"]["title"] == "Deploy to gated?"
+    assert shown.statuses[f"{shown.run}/deploy"] == ["pending", "in_progress", "completed"]
+
+
+def test_a_question_that_nobody_answers_in_time_is_taken_back_and_has_its_default(editor: Editor) -> None:
+    request = editor.begin("/patient")
+    frames = editor.until("session/request_permission")
+    shown = editor.finish(request, before=frames)
+
+    assert shown.reason == "end_turn"
+    assert shown.status("sure") == "completed"
+
+
+@pytest.mark.parametrize(("answer", "status"), [("allow", "completed"), ("deny", "failed")])
+def test_a_tool_call_of_an_agent_is_asked_about_under_its_step(
+    editor: Editor, tmp_path: Path, answer: str, status: str
+) -> None:
+    shown = editor.prompt("/asks_tools", answer)
+
+    (asked,) = editor.asked
+    assert asked["toolCall"]["toolCallId"] == f"{shown.run}/fix"
+    assert asked["toolCall"]["title"] == "May the agent do this? Edit app.py"
+    assert str(tmp_path / "app.py") in text_of(asked["toolCall"])
+    (call,) = [each for id, each in shown.calls.items() if id != f"{shown.run}/fix"]
+    assert call["status"] == status
+    assert (tmp_path / "app.py").exists() == (answer == "allow")
+
+
+# Cancel
+
+
+def test_a_cancel_ends_what_runs_settles_every_call_and_leaves_a_run_that_can_be_resumed(
+    editor: Editor, tmp_path: Path
+) -> None:
+    request = editor.begin("/slow")
+    frames = editor.until("sleeping", "tool_call_update")
+    began = time.monotonic()
+    editor.cancel()
+    shown = editor.finish(request, before=frames)
+
+    assert time.monotonic() - began < CANCEL_LIMIT
+    assert shown.reason == "cancelled"
+    assert shown.meta["status"] == "cancelled"
+    assert {step: shown.status(step) for step in ("first", "wait", "wait[0].rest")} == {
+        "first": "completed",
+        "wait": "failed",
+        "wait[0].rest": "failed",
+    }
+    assert shown.call("wait[0].rest")["_meta"]["coupler"]["outcome"] == "cancelled"
+    assert shown.call("wait[0].rest")["_meta"]["coupler"]["step"] == "wait[0].rest"
+    assert (tmp_path / "tidied").exists()
+    assert "`/resume`" in shown.last_message
+
+    (tmp_path / "go").touch()
+    resumed = editor.prompt("/resume")
+    assert (resumed.reason, resumed.run) == ("end_turn", shown.run)
+    assert resumed.status("wait[0].rest+2") == "completed"
+    assert (tmp_path / "done").read_text() == "one\n"
+
+
+def test_a_cancelled_run_can_be_resumed_in_a_terminal_and_the_session_is_free(
+    editor: Editor, place: Path, tmp_path: Path
+) -> None:
+    request = editor.begin("/slow")
+    frames = editor.until("sleeping", "tool_call_update")
+    editor.cancel()
+    shown = editor.finish(request, before=frames)
+    assert editor.prompt("/build").reason == "end_turn"
+
+    (tmp_path / "go").touch()
+    assert coupler(place, "resume", shown.run).returncode == 0
+
+
+def test_a_command_that_ignores_the_cancel_is_ended_all_the_same(editor: Editor) -> None:
+    request = editor.begin("/stubborn")
+    frames = editor.until("deaf", "tool_call_update")
+    began = time.monotonic()
+    editor.cancel()
+    shown = editor.finish(request, before=frames)
+
+    assert time.monotonic() - began < CANCEL_LIMIT
+    assert shown.reason == "cancelled"
+    assert {call["status"] for call in shown.calls.values()} == {"failed"}
+
+
+def test_a_cancel_takes_a_dialog_back(editor: Editor) -> None:
+    request = editor.begin("/gates")
+    frames = editor.until("session/request_permission")
+    editor.cancel()
+    shown = editor.finish(request, before=frames)
+
+    assert shown.reason == "cancelled"
+    assert shown.status("sure") == "failed"
+    assert editor.prompt("/build").reason == "end_turn"
+
+
+def test_a_failed_run_is_tried_again_from_where_it_failed(editor: Editor, tmp_path: Path) -> None:
+    failed = editor.prompt("/mended")
+    assert failed.reason == "refusal"
+    assert failed.run in editor.prompt("/runs").last_message
+    editor.prompt("/build")
+    (tmp_path / "mended").touch()
+    resumed = editor.prompt(f"/resume {failed.run}")
+
+    assert (resumed.reason, resumed.run) == ("end_turn", failed.run)
+    assert [*resumed.calls] == [f"{failed.run}/needs+2"]
+    nothing = editor.prompt("/resume")
+    assert (nothing.reason, nothing.calls) == ("refusal", {})
+
+
+def test_a_run_whose_process_was_killed_goes_on_in_the_session_that_is_loaded_again(
+    place: Path, tmp_path: Path
+) -> None:
+    with served(home=place, cwd=place) as first:
+        editor = opened(first, tmp_path)
+        editor.begin("/slow")
+        editor.until("sleeping", "tool_call_update")
+        first.process.kill()
+    (tmp_path / "go").touch()
+    with served(home=place, cwd=place) as second:
+        reopen(second, "session/load", editor.session, tmp_path)
+        resumed = Editor(second, editor.session).prompt("/resume")
+        leave(second)
+
+    assert resumed.reason == "end_turn"
+    assert (tmp_path / "done").read_text() == "one\n"
+
+
+# Questions that the next prompt answers
+
+
+def test_a_question_ends_the_turn_and_the_next_prompt_is_the_answer(editor: Editor, tmp_path: Path) -> None:
+    asked = editor.prompt("/asks")
+    assert (asked.reason, asked.meta["status"]) == ("end_turn", "parked")
+    assert asked.last_message.startswith("**version**: Which version?")
+
+    wrong = editor.prompt("two")
+    assert wrong.reason == "end_turn"
+    assert "has to be a whole number" in wrong.last_message
+
+    other = editor.prompt("/build")
+    assert (other.reason, other.calls) == ("refusal", {})
+    assert "`/abort`" in other.last_message
+
+    color = editor.prompt("2")
+    assert color.last_message.startswith("**color**: Which color?\n\n- red\n- blue")
+    done = editor.prompt("blue")
+
+    assert done.last_message == "2 blue"
+    assert done.meta["run"] == asked.meta["run"]
+    assert done.plan == {
+        "echo ran >> times": "completed",
+        "Which version?": "completed",
+        "Which color?": "completed",
+    }
+    assert (tmp_path / "times").read_text() == "ran\n"
+    assert editor.prompt("/build").last_message.startswith("- **log**")
+
+
+def test_questions_of_branches_come_one_at_a_time_and_name_their_step(editor: Editor) -> None:
+    assert editor.prompt("/both").last_message.startswith("**names.first**: First name?")
+    assert editor.prompt("Ada").last_message.startswith("**names.last**: Last name?")
+    assert editor.prompt("Lovelace").last_message == "Ada Lovelace"
+
+
+def test_a_dialog_that_is_closed_without_an_answer_is_shown_again_with_the_next_prompt(
+    editor: Editor,
+) -> None:
+    request = editor.begin("/gates")
+    frames = editor.until("session/request_permission")
+    editor.client.send({"id": frames[-1]["id"], "result": {"outcome": {"outcome": "cancelled"}}})
+    closed = editor.finish(request, before=frames)
+    assert (closed.reason, closed.meta["status"]) == ("end_turn", "parked")
+    assert "**sure**: Deploy to production?" in closed.last_message
+
+    again = editor.prompt("well", "allow")
+    assert again.run == closed.run
+    assert again.output("deploy") == "deployed\n"
+
+
+def test_an_empty_prompt_means_the_default_answer(editor: Editor) -> None:
+    editor.prompt("/asks")
+    editor.prompt("  ")
+    assert editor.prompt("red").last_message == "1 red"
+
+
+def test_a_run_that_waits_can_be_ended(editor: Editor, place: Path) -> None:
+    asked = editor.prompt("/asks")
+    ended = editor.prompt("/abort")
+
+    assert ended.reason == "end_turn"
+    assert asked.run in ended.last_message
+    assert "cancelled" in coupler(place, "runs", "show", asked.run).stdout
+    assert editor.prompt("good morning").last_message.startswith("Type one of these")
+
+
+def test_a_conversation_goes_on_over_prompts_and_in_a_session_that_was_loaded_again(
+    editor: Editor, tmp_path: Path
+) -> None:
+    begun = editor.prompt("/chat")
+    assert begun.meta["status"] == "parked"
+    first = editor.prompt("hello")
+    assert first.messages[0] == "I hear you."
+    assert "an empty one ends the conversation" in first.last_message
+
+    editor.client.call("session/close", {"sessionId": editor.session})
+    editor.client._held.clear()
+    reopen(editor.client, "session/load", editor.session, tmp_path)
+    assert editor.prompt("are you there?").messages[0] == "I hear you."
+    left = editor.prompt("")
+
+    assert {first.run, left.run} == {begun.run}
+    assert left.reason == "end_turn"
+    assert left.output("after") == "ended\n"
+    assert left.meta["outputs"] == {"last": "I hear you."}
+
+
+# Forms
+
+
+@pytest.fixture(scope="module")
+def form_client(place: Path) -> Iterator[RawClient]:
+    with served(home=place, cwd=place, elicitation={"form": {}}) as client:
+        yield client
+        leave(client)
+
+
+@pytest.fixture
+def form_editor(form_client: RawClient, tmp_path: Path) -> Editor:
+    still_serves(form_client)
+    form_client._held.clear()
+    return opened(form_client, tmp_path)
+
+
+def test_missing_and_wrong_inputs_are_asked_for_by_a_form(form_editor: Editor) -> None:
+    form_editor.forms = [{"action": "accept", "content": {"count": 3, "target": "main"}}]
+    shown = form_editor.prompt("/needs count=many loud=yes")
+
+    (form,) = form_editor.asked
+    fields = {name: field["type"] for name, field in form["requestedSchema"]["properties"].items()}
+    assert fields == {"count": "integer", "target": "string"}
+    assert shown.last_message == "3 main true"
+
+
+def test_who_fills_in_no_form_is_told_the_usage(form_editor: Editor) -> None:
+    form_editor.forms = [{"action": "decline"}]
+    shown = form_editor.prompt("/needs")
+
+    assert (shown.reason, shown.calls) == ("refusal", {})
+    assert "input `target` is missing" in shown.last_message
+
+
+def test_typed_questions_are_forms_and_end_no_turn(form_editor: Editor) -> None:
+    form_editor.forms = [
+        {"action": "accept", "content": {"version": 4}},
+        {"action": "accept", "content": {"color": "red"}},
+    ]
+    assert form_editor.prompt("/asks").last_message == "4 red"
+
+
+def test_a_form_that_is_declined_leaves_the_question_to_the_next_prompt(form_editor: Editor) -> None:
+    form_editor.forms = [{"action": "decline"}, {"action": "decline"}]
+    assert form_editor.prompt("/asks").meta["status"] == "parked"
+    assert form_editor.prompt("5").last_message.startswith("**color**")
+    assert form_editor.prompt("blue").last_message == "5 blue"
