@@ -185,11 +185,16 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _look_at(connection: sqlite3.Connection) -> tuple[bool, int, int]:
-    """Whether the file has no tables, whose it is, and its version.
-
-    In this order: what another process creates in between then looks complete, never half made.
-    """
-    is_new = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
-    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    """Whether the file has no tables, whose it is, and its version: all as they were at one moment."""
+    # Without a transaction another process could make the tables between two of these looks.
+    is_alone = not connection.in_transaction
+    if is_alone:
+        connection.execute("BEGIN")
+    try:
+        is_new = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+        application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    finally:
+        if is_alone and connection.in_transaction:
+            connection.execute("ROLLBACK")
     return is_new, application, version

@@ -83,8 +83,6 @@ class WorkflowAgent(Agent):
         finally:
             self._offer(turn.session)
 
-    # What a prompt means
-
     async def _answer(self, turn: Turn) -> StopReason:
         typed = typed_command(turn)
         unfinished = UnfinishedRun.of(turn.session.state)
@@ -185,8 +183,6 @@ class WorkflowAgent(Agent):
             kept = ":memory:" if self._store_path == NO_STORE else self._store_path or config[keys.STORE]
             self._store = Store.open(kept, config[keys.SYNCHRONOUS])
         return self._store
-
-    # What is offered
 
     async def _watch(self, session: Session) -> None:
         state = None
