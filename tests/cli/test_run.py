@@ -604,3 +604,17 @@ class TestSignals:
 
         assert process.wait(PATIENCE) == 130
         assert place.read("mended") == "mended\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+@pytest.mark.parametrize("words", ["run ./flow.yaml --quiet", "run ./flow.yaml", "workflows schema"])
+def test_what_a_full_disk_loses_is_told_and_is_no_success(place, words):
+    (place.directory / "flow.yaml").write_text("{steps: [{run: echo hi}], outputs: {a: b}}")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COUPLER, *words.split()], cwd=place.directory, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+
+    assert done.returncode != 0
+    assert "the output cannot be written: no space left on device" in done.stderr
+    assert "Traceback" not in done.stderr

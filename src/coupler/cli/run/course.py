@@ -90,6 +90,8 @@ class Course:
         except ExceptionGroup:
             log.exception("the run could not be shown to its end")
         await self._screen.finish(run.id, run.secrecy.masked(finished))
+        if self._screen.failure is not None:
+            return _unwritten(self._screen.failure, self.program, finished.exit_code)
         return finished.exit_code
 
     def interrupt(self, task: asyncio.Task[Any] | None) -> None:
@@ -113,7 +115,7 @@ def conducted(program: str, options: RunOptions, story: Callable[[Course], Await
 
     _mend_streams(is_exact=options.is_quiet)
     try:
-        return _flushed(asyncio.run(work()))
+        return _flushed(asyncio.run(work()), program)
     except KeyboardInterrupt:
         # What was left in its midst complains when it is thrown away, and nobody wants to read that.
         sys.unraisablehook = lambda unraisable: None
@@ -140,15 +142,24 @@ def _seen_from_here(error: InvalidWorkflowError) -> Iterator[str]:
     return (relative(problem, ".") for problem in error.problems)
 
 
-def _flushed(code: int) -> int:
-    """What could not be written does not change how the run ended."""
+def _flushed(code: int, program: str) -> int:
+    """Somebody who reads no more does not change how the run ended; what is lost on a full disk does."""
+    from coupler.cli.exec.output import silence_stdout
+
     try:
         sys.stdout.flush()
-    except OSError:
-        from coupler.cli.exec.output import silence_stdout
-
+    except BrokenPipeError:
         silence_stdout()
+    except OSError as error:
+        silence_stdout()
+        return _unwritten(error, program, code)
     return code
+
+
+def _unwritten(error: OSError, program: str, code: int) -> int:
+    reason = (error.strerror or str(error)).lower()
+    complain(f"the output cannot be written: {reason}. `coupler runs` has all of it", program)
+    return code or SYSTEM
 
 
 def _terminal() -> QuestionTerminal | None:

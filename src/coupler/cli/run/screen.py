@@ -65,6 +65,8 @@ class Screen:
         self._log: Log | None = None
         self._shown = 0
         self._is_over = False
+        self.failure: OSError | None = None
+        """Why what was shown could not be written, as on a full disk."""
 
     async def follow(self, log: Log, start: int) -> None:
         """Show what happens, until the run is over; `start` is the log's last entry when it began."""
@@ -128,9 +130,11 @@ class Screen:
             return
         try:
             await in_thread(lambda: draw(display))
-        except OSError:
+        except BrokenPipeError:
             # Nobody looks any more: the run has its own reasons to go on.
             self._display = None
+        except OSError as error:
+            self._display, self.failure = None, error
         except Exception:
             log.exception("the run is not shown any more, and goes on")
             self._display = None
