@@ -224,4 +224,5 @@ def test_a_record_is_plain_json(memory, coupler_home):
     memory.remember(INTRODUCTION, ["json"])
 
     (file,) = (coupler_home / "cache" / "introductions").iterdir()
-    assert json.loads(file.read_text()) == {"introduction": INTRODUCTION, "files": {}, "packages": []}
+    kept = {"introduction": INTRODUCTION, "files": {}, "packages": [], "forecast": None}
+    assert json.loads(file.read_text()) == kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coupler.agent.option import Option
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
+    from coupler.schema.v1 import ContentBlock
 
 ALWAYS_ACCEPTED = frozenset({"text", "resource_link"})
 CAN_BE_ACCEPTED = frozenset({"image", "audio", "resource"})
@@ -53,6 +54,10 @@ class Agent:
     async def opened(self, session: Session) -> None:
         """A session begins, or goes on after a restart: `session.state` is what was saved of it."""
 
+    def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
+        """Texts of a prompt that must not be kept, by the names that stand for them. Asked before it is."""
+        return {}
+
     async def moved(self, session: Session) -> None:
         """The client opened the session again with other directories or MCP servers."""
 
@@ -78,6 +83,18 @@ class FunctionAgent(Agent):
 
     async def perform(self, turn: Turn) -> StopReason | None:
         return await _call(self.function, turn)
+
+
+class AdoptedAgent(Agent):
+    """An object of another framework as an agent: what it is called and found by is the object's."""
+
+    def __init__(self, origin: tuple[str, str], called: str) -> None:
+        self.origin = origin
+        """The module that the object is in, and its name there."""
+        self.called = called
+
+    async def forget(self, session_id: str, state: Any) -> None:
+        """A session was deleted, with this as its state: delete what the framework keeps of it."""
 
 
 async def _call(function: Callable[[Any], Any], turn: Turn) -> StopReason | None:

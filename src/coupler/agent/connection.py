@@ -16,6 +16,7 @@ from coupler.agent.errors import (
     NOT_INITIALIZED,
     invalid_params,
 )
+from coupler.agent.forecast import Foresight
 from coupler.agent.introduction import introduction_for
 from coupler.agent.known_secrets import process_masker
 from coupler.agent.login_calls import LoginCalls
@@ -53,6 +54,7 @@ class AgentConnection:
         frame_limit: int = DEFAULT_LIMIT,
         backing: Backing | None = None,
         introduced: Callable[[InitializeResponse], None] = lambda introduction: None,
+        foresight: Foresight | None = None,
     ) -> None:
         """What is `backing` the agent is started once the client is known, and introduces itself then."""
         self.initialized = asyncio.Event()
@@ -62,7 +64,7 @@ class AgentConnection:
         self._peer.screen = self._without_secrets
         self._introduction = introduction
         self._already_introduced = already_introduced
-        self._sessions = Sessions(self._peer, blueprint)
+        self._sessions = Sessions(self._peer, blueprint, foresight)
         self._backing = backing
         self._introduced = introduced
         # Requests that were read while the agent is still finding out what it can do.

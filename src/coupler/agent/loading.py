@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
@@ -23,6 +24,7 @@ from msgspec import Raw
 from coupler.agent.agent import Agent
 from coupler.agent.blueprint import Backing, Blueprint
 from coupler.agent.errors import TARGET_FAILED, describe
+from coupler.agent.forecast import Forecast
 from coupler.agent.introduction import introduce
 from coupler.agent.known_secrets import environment_masker
 from coupler.agent.memory import Memory, Record
@@ -31,9 +33,22 @@ from coupler.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
 from coupler.wire.errors import RpcError
 
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+
 log = logging.getLogger("coupler.agent")
 
 Introduction = InitializeResponse | Raw
+
+NEEDED_BY_SESSIONS = (
+    "coupler.agent.archive",
+    "coupler.store.store",
+    "coupler.store.sessions",
+    "coupler.config",
+)
+
+SWITCH_INTERVAL = 0.0005
+"""Seconds after which the thread that imports lets the loop go on."""
 
 _NOT_THE_TARGET = ("<frozen", os.path.dirname(__file__), os.path.dirname(importlib.__file__))
 
@@ -57,6 +72,7 @@ class Loading:
         self._outcome: Blueprint | RpcError | None = None
         self._done = asyncio.Event()
         self._waiting = 0
+        self._has_foreseen = False
         if not isinstance(served.target, str):
             self._outcome = blueprint_of(served)
             self._remember("the target", self._outcome, [])
@@ -86,6 +102,18 @@ class Loading:
             log.warning("the agent introduces itself differently than before: restart it to use that")
 
     @property
+    def forecast(self) -> Forecast | None:
+        """What new sessions will be told, if that is known before the target is there."""
+        return None if self._record is None or self.is_done else Forecast.recalled(self._record.forecast)
+
+    def foresee(self, blueprint: Blueprint, session: Session) -> None:
+        """A session was made: the next start knows what new ones are told."""
+        if self._memory is not None and not self._has_foreseen:
+            self._has_foreseen = True
+            forecast = Forecast.of(blueprint, session)
+            self._memory.foresee(None if forecast is None else msgspec.to_builtins(forecast))
+
+    @property
     def is_awaited(self) -> bool:
         """Whether a request cannot be answered before the target was imported."""
         return self._waiting > 0
@@ -105,6 +133,10 @@ class Loading:
     async def run(self) -> None:
         """Import what an earlier start's record allowed to leave for later."""
         if self._record is not None and not self.is_done:
+            if self.forecast is not None:
+                # What the first session needs: it will not wait for the target, and imports disturb another.
+                for name in NEEDED_BY_SESSIONS:
+                    importlib.import_module(name)
             await _import_in_thread(self._record.packages)
             self._load(self._served.target)
 
@@ -159,6 +191,7 @@ async def _import_in_thread(modules: list[str]) -> None:
         return
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
+    usual = sys.getswitchinterval()
 
     def run() -> None:
         for name in missing:
@@ -169,7 +202,12 @@ async def _import_in_thread(modules: list[str]) -> None:
             loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=run, name="coupler-imports", daemon=True).start()
-    await done.wait()
+    # The loop has little to do and must not wait for it: a thread that imports never lets go by itself.
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        await done.wait()
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def _told(error: BaseException) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.__about__ import __version__
 from coupler.home import cache_directory
@@ -86,6 +86,8 @@ class Record(NamedTuple):
     """The project's own files that were imported, with their hashes."""
     packages: list[str]
     """Modules of other packages that were imported, in order."""
+    forecast: Any = None
+    """What its new sessions will be told; see `Forecast`."""
 
 
 TERMINAL_LOGIN = '"type":"terminal"'
@@ -98,7 +100,7 @@ class Memory:
     A target that is served by a script depends on all that the script has imported, and on its arguments.
     """
 
-    def __init__(self, words: str, options: Sequence[str | None], *, in_script: bool = False) -> None:
+    def __init__(self, words: str, options: Sequence[object], *, in_script: bool = False) -> None:
         directory = _directory()
         # Named before the target is imported: its code may change the path and the environment.
         name = f"{_key(words, options, sys.argv if in_script else [])}.json"
@@ -121,18 +123,17 @@ class Memory:
 
     def remember(self, introduction: str, imported: list[str]) -> None:
         """Keep what this start learned; a disk that refuses costs only the next start's speed."""
-        if self._path is None:
-            return
-        draft = f"{self._path}.{os.getpid()}"
         try:
             record = Record(introduction, *_sort_out([*sys.modules] if self._in_script else imported))
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            with open(draft, "w", encoding="utf-8") as file:
-                json.dump(record._asdict(), file)
-            os.replace(draft, self._path)
-            _keep_newest(os.path.dirname(self._path))
         except OSError:
             return
+        self._write(record)
+
+    def foresee(self, forecast: Any) -> None:
+        """Keep what new sessions are told, beside what is remembered."""
+        record = self.recall()
+        if record is not None and record.forecast != forecast:
+            self._write(record._replace(forecast=forecast))
 
     def forget(self) -> None:
         """The record was wrong."""
@@ -140,6 +141,19 @@ class Memory:
             return
         try:
             os.remove(self._path)
+        except OSError:
+            return
+
+    def _write(self, record: Record) -> None:
+        if self._path is None:
+            return
+        draft = f"{self._path}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
+            with open(draft, "w", encoding="utf-8") as file:
+                json.dump(record._asdict(), file)
+            os.replace(draft, self._path)
+            keep_newest(os.path.dirname(self._path))
         except OSError:
             return
 
@@ -156,7 +170,7 @@ def is_installed(path: str) -> bool:
     return "site-packages" in path or "dist-packages" in path
 
 
-def _key(words: str, options: Sequence[str | None], arguments: list[str]) -> str:
+def _key(words: str, options: Sequence[object], arguments: list[str]) -> str:
     """A hash of everything that the introduction may depend on, but for the files' contents."""
     circumstances = [
         __version__,
@@ -169,7 +183,13 @@ def _key(words: str, options: Sequence[str | None], arguments: list[str]) -> str
         arguments,
         sorted(item for item in os.environ.items() if not _is_passing(item[0])),
     ]
-    return hashlib.blake2b(json.dumps(circumstances).encode(), digest_size=16).hexdigest()
+    told = json.dumps(circumstances, default=_name_of)
+    return hashlib.blake2b(told.encode(), digest_size=16).hexdigest()
+
+
+def _name_of(value: object) -> str:
+    """A function among the options: what it is called, because its address changes with every start."""
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def _is_passing(variable: str) -> bool:
@@ -182,7 +202,7 @@ def _directory() -> str | None:
     return os.path.join(cache, "introductions") if cache is not None else None
 
 
-def _keep_newest(directory: str) -> None:
+def keep_newest(directory: str) -> None:
     """Remove the oldest records, and what crashed starts left."""
     files = sorted(os.scandir(directory), key=_age_order, reverse=True)
     for file in files[MOST_RECORDS:]:

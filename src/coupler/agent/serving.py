@@ -64,18 +64,27 @@ def serve(
     version: str | None = None,
     store: str | os.PathLike[str] | bool = True,
     drafts: str | Iterable[str] = (),
+    text: bool | None = None,
+    thoughts: bool | None = None,
+    blocks: Callable[[dict[str, Any]], Any] | None = None,
     frame_limit: int = DEFAULT_LIMIT,
 ) -> None:
     """Serve an agent over stdin and stdout until the client leaves.
 
-    `target` is a function with one parameter `turn`, an `Agent` subclass or instance, or a string such as
-    `"app.py:agent"`. `factory` instead is called with each new session and returns one of those. Name,
+    `target` is a function with one parameter `turn`, an `Agent` subclass or instance, a graph of LangGraph
+    such as `create_agent` makes, or a string such as `"app.py:agent"`. `factory` instead is called with each
+    new session and returns one of those. Name,
     title and version are what the client is told; without them the target's own are used. Sessions are kept
     in the user's own file, with `store` a path in another one, or with False nowhere. `drafts` names parts of
-    the protocol that are not stable yet, such as "fork". A line of the client's that is longer than
+    the protocol that are not stable yet, such as "fork". Of a graph `text=False` and `thoughts=False` show
+    nothing of what its models say or think, and `blocks` is called with every image, file or other block of
+    theirs, to give what is shown instead: a content block, text, or None. A line of the client's that is longer than
     `frame_limit` bytes is dropped and answered with an error.
     """
-    served = _served(target, factory, name, title, version, store, drafts)
+    options = ServeOptions(
+        name, title, version, store_option(store), drafts_option(drafts), text, thoughts, blocks
+    )
+    served = _served(target, factory, options)
     if capture(served):
         return
     try:
@@ -102,11 +111,17 @@ async def serve_async(
     version: str | None = None,
     store: str | os.PathLike[str] | bool = True,
     drafts: str | Iterable[str] = (),
+    text: bool | None = None,
+    thoughts: bool | None = None,
+    blocks: Callable[[dict[str, Any]], Any] | None = None,
     frame_limit: int = DEFAULT_LIMIT,
     transport: Transport | None = None,
 ) -> None:
     """Like `serve`, inside a running event loop, and over any transport. Signals stay with the caller."""
-    served = _served(target, factory, name, title, version, store, drafts)
+    options = ServeOptions(
+        name, title, version, store_option(store), drafts_option(drafts), text, thoughts, blocks
+    )
+    served = _served(target, factory, options)
     loading = Loading(served)
     if transport is None:
         transport = PipeTransport(*take_over())
@@ -125,18 +140,9 @@ async def serve_async(
         await connection.finish(PATIENCE)
 
 
-def _served(
-    target: Any,
-    factory: Callable[[Session], Any] | None,
-    name: str | None,
-    title: str | None,
-    version: str | None,
-    store: str | os.PathLike[str] | bool,
-    drafts: str | Iterable[str],
-) -> Served:
+def _served(target: Any, factory: Callable[[Session], Any] | None, options: ServeOptions) -> Served:
     if target is not None and factory is not None:
         raise TypeError("serve takes a target or a factory, not both")
-    options = ServeOptions(name, title, version, store_option(store), drafts_option(drafts))
     return Served(target, factory, options)
 
 
@@ -195,6 +201,7 @@ async def _serve(
         frame_limit=frame_limit,
         backing=loading.backing,
         introduced=loading.introduced,
+        foresight=loading,
     )
     connection.when_prompted = Watchdog(connection.is_busy, read_fd, _exit_without_client).wake
     end_on_signals(ended)

@@ -25,7 +25,7 @@ from coupler.agent.outlet import Outlet
 from coupler.agent.project import Project
 from coupler.agent.prompting import Prompting
 from coupler.agent.session_environment import SessionEnvironment
-from coupler.agent.settings import Settings
+from coupler.agent.settings import BOOLEANS, Settings
 from coupler.agent.state import unpack
 from coupler.agent.text import plain_text, whole_text
 from coupler.agent.turn import Turn
@@ -85,7 +85,7 @@ class Session:
         self._project: Project | None = None
         self._servers: Servers | None = None
         self._agent: Agent
-        self._settings = Settings((), (), booleans=editor.offers("session.configOptions.boolean"))
+        self._settings = Settings((), (), booleans=editor.offers(BOOLEANS))
         self._commands: tuple[Command, ...] = ()
         self._commands_again: asyncio.TimerHandle | None = None
         self._is_known = False
@@ -125,7 +125,7 @@ class Session:
             from coupler.mcp.surroundings import Surroundings
 
             entries = merged(self.project.mcp_servers, self.place.mcp_servers)
-            self._servers = Servers(entries, Surroundings(self.cwd, self.env))
+            self._servers = Servers(entries, Surroundings(self.cwd, self.env), asks=True)
         return self._servers
 
     @property
@@ -269,20 +269,21 @@ class Session:
             loop = asyncio.get_running_loop()
             self._commands_again = loop.call_later(COMMANDS_AGAIN, self._send_commands)
 
-    def admit(self, request: Request, blocks: tuple[ContentBlock, ...]) -> None:
+    def admit(self, request: Request, blocks: tuple[ContentBlock, ...], meta: Mapping[str, Any]) -> None:
         """Make the prompt a running turn, before the next message is read."""
         if self._prompting is not None:
             raise session_busy(self.id)
         self._refuse_unaccepted(blocks)
         request.lane = self.id
         self.secrets.look_again()
-        turn = Turn(self, blocks)
+        turn = Turn(self, blocks, meta)
         if self.outlet.chronicle is not None:
+            veil = self.secrets.prompt_veil(self._agent.hidden_in(self, blocks))
             self.outlet.chronicle.begin_turn(
-                self.outlet.new_message_id(), request.params, self.secrets.covered_blocks
+                self.outlet.new_message_id(), request.params, veil.covered_blocks
             )
             if self.title is None:
-                self._title_after(self.secrets.mask(turn.text))
+                self._title_after(veil.mask(turn.text))
         self._prompting = Prompting(request, turn, self._agent, self._turn_ended)
         self._prompting.start(self._peer)
 

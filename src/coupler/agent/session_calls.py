@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 from coupler.agent.directories import check_additional, check_cwd, check_filter
 from coupler.agent.editor import Editor
 from coupler.agent.errors import SHUTTING_DOWN, session_busy, unknown_session
+from coupler.agent.forecast import Forecast
 from coupler.agent.session import Place, Session
 from coupler.agent.sessions import Sessions
 from coupler.agent.setting_changes import OptionChange, change_mode, change_option
@@ -47,6 +48,8 @@ class SessionCalls:
         self._peer = peer
         self._when_prompted = when_prompted
         self._in_transition: dict[str, list[_Waiting]] = {}
+        self._failures: dict[str, RpcError] = {}
+        """Why sessions came to nothing whose agents were not there when they were begun."""
         self._calls: dict[str, Callable[[Request, Any], None]] = {
             "session/new": self._new,
             "session/load": self._load,
@@ -87,6 +90,10 @@ class SessionCalls:
 
     def _new(self, request: Request, params: v1.NewSessionRequest) -> None:
         place = _place(params)
+        forecast = self._sessions.forecast_for(self._editor)
+        if forecast is not None:
+            request.run(self._announce(request, place, forecast))
+            return
 
         async def open_session() -> v1.NewSessionResponse:
             session = await self._sessions.new(place, self._editor)
@@ -94,6 +101,24 @@ class SessionCalls:
             return v1.NewSessionResponse(session.id, *_settings(session))
 
         request.run(open_session())
+
+    async def _announce(self, request: Request, place: Place, forecast: Forecast) -> v1.NewSessionResponse:
+        """Answer before the agent is there; what else is asked about the session waits for it."""
+        session = await self._sessions.announce(place, self._editor, forecast)
+        self._in_transition[session.id] = []
+        request.when_answered(lambda: self._peer.start(self._complete(session, forecast)))
+        return forecast.answer(session.id)
+
+    async def _complete(self, session: Session, forecast: Forecast) -> None:
+        try:
+            await self._sessions.complete(session, forecast)
+            session.become_known()
+            if v1.NewSessionResponse(session.id, *_settings(session)) != forecast.answer(session.id):
+                session.tell_settings(mode_changed=True)
+        except RpcError as error:
+            self._failures[session.id] = error
+        finally:
+            self._serve_waiting(session.id)
 
     def _load(self, request: Request, params: v1.LoadSessionRequest) -> None:
         self._reopen(request, params, v1.LoadSessionResponse, replaying=True)
@@ -170,7 +195,7 @@ class SessionCalls:
             self._peer.start(self._admit_after_login(session, request, params))
 
     def _admit(self, session: Session, request: Request, params: v1.PromptRequest) -> None:
-        session.admit(request, tuple(params.prompt))
+        session.admit(request, tuple(params.prompt), params.meta or {})
         self._when_prompted()
 
     async def _admit_after_login(self, session: Session, request: Request, params: v1.PromptRequest) -> None:
@@ -190,7 +215,7 @@ class SessionCalls:
     def _session(self, id: str) -> Session:
         session = self._sessions.find(id)
         if session is None:
-            raise unknown_session(id)
+            raise self._failures.get(id) or unknown_session(id)
         return session
 
     def _begin_transition(self, request: Request, id: str) -> None:

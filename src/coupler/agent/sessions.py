@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from coupler.agent.blueprint import Blueprint
 from coupler.agent.directories import check_same
 from coupler.agent.editor import Editor
-from coupler.agent.errors import agent_failed, session_busy, unknown_session
+from coupler.agent.errors import TARGET_FAILED, agent_failed, session_busy, unknown_session
+from coupler.agent.forecast import Forecast, Foresight
 from coupler.agent.hooks import call_hook
 from coupler.agent.project import Project
 from coupler.agent.serve_options import NO_STORE
 from coupler.agent.session import Place, Session
+from coupler.agent.settings import BOOLEANS
 from coupler.agent.state import StateError
 from coupler.schema.v1 import ListSessionsResponse
 from coupler.wire.errors import RpcError
@@ -36,9 +38,16 @@ log = logging.getLogger("coupler.agent")
 class Sessions:
     """Those that are open here, and the way to all others that this agent ever had."""
 
-    def __init__(self, peer: Peer, blueprint: Callable[[], Awaitable[Blueprint]]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        blueprint: Callable[[], Awaitable[Blueprint]],
+        foresight: Foresight | None = None,
+    ) -> None:
         self._peer = peer
         self._load_blueprint = blueprint
+        self._foresight = foresight
+        self._coming: dict[str, Session] = {}
         self._open: dict[str, Session] = {}
         self._archive: Archive | None = None
 
@@ -62,7 +71,44 @@ class Sessions:
             await self._forget(session.id)
             raise
         self._open[session.id] = session
+        if self._foresight is not None:
+            self._foresight.foresee(blueprint, session)
         return session
+
+    def forecast_for(self, editor: Editor) -> Forecast | None:
+        """What a new session of this client will be told, if that is known before its agent is there."""
+        forecast = None if self._foresight is None else self._foresight.forecast
+        return forecast if forecast is not None and forecast.booleans == editor.offers(BOOLEANS) else None
+
+    async def announce(self, place: Place, editor: Editor, forecast: Forecast) -> Session:
+        """Begin a session whose agent is still to come: it is kept, and `complete` makes it whole."""
+        self._open_archive(forecast.store, forecast.identity)
+        session = Session(_new_id(), place, editor, self._peer)
+        try:
+            if self._archive is not None:
+                session.outlet.keep_in(await self._archive.add(session))
+        except BaseException:
+            await self._forget(session.id)
+            raise
+        self._coming[session.id] = session
+        return session
+
+    async def complete(self, session: Session, forecast: Forecast) -> None:
+        """Give a session its agent that was begun without one, once that is there."""
+        try:
+            blueprint = await self._ready_blueprint()
+            if blueprint.identity != forecast.identity:
+                raise RpcError.because(TARGET_FAILED, "the agent is another one than before: restart it")
+            await self._give_agent(session, blueprint)
+            session.tell_settings(mode_changed=False)
+        except BaseException:
+            del self._coming[session.id]
+            session.end()
+            await self._forget(session.id)
+            raise
+        self._open[session.id] = self._coming.pop(session.id)
+        if self._foresight is not None:
+            self._foresight.foresee(blueprint, session)
 
     async def reopen(self, id: str, place: Place, editor: Editor, *, replaying: bool) -> Session:
         """Go on with a session, in the directories that are named now; replayed before this returns."""
@@ -124,8 +170,8 @@ class Sessions:
         if self._archive is not None:
             state = await self._archive.state(id)
             await self._archive.delete(id)
-            if blueprint.backing is not None and state is not None:
-                await blueprint.backing.forget(id, state)
+            if blueprint.forget is not None and state is not None:
+                await blueprint.forget(id, state)
 
     async def leave_all(self) -> None:
         """The connection ends: leave what is open, in the state that it has reached."""
@@ -140,12 +186,15 @@ class Sessions:
     async def _blueprint(self) -> Blueprint:
         """The agent's blueprint, as soon as it is loaded; what keeps its sessions is open then."""
         blueprint = await self._load_blueprint()
-        if self._archive is None and blueprint.store != NO_STORE:
+        self._open_archive(blueprint.store, blueprint.identity)
+        return blueprint
+
+    def _open_archive(self, store: str | None, identity: str) -> None:
+        if self._archive is None and store != NO_STORE:
             # Imported on use: an agent's first answer does not need it.
             from coupler.agent.archive import Archive
 
-            self._archive = Archive.open(blueprint.store, blueprint.identity)
-        return blueprint
+            self._archive = Archive.open(store, identity)
 
     async def _ready_blueprint(self) -> Blueprint:
         """The blueprint, once the user is logged in; raises what is to be answered if not."""

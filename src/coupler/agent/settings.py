@@ -18,6 +18,9 @@ from coupler.schema import v1
 MODE = "mode"
 """The id of the option that is made of the modes."""
 
+BOOLEANS = "session.configOptions.boolean"
+"""What a client offers that knows boolean options."""
+
 NAMED = 20
 """How many ids or values an error names."""
 
@@ -30,7 +33,7 @@ class Settings:
     """The modes and options of one session. Every value is at all times one of those that are offered."""
 
     def __init__(self, modes: Iterable[Mode], options: Iterable[Option], *, booleans: bool) -> None:
-        """`booleans` says whether the client knows boolean options (session.configOptions.boolean)."""
+        """`booleans` says whether the client knows boolean options, see BOOLEANS."""
         self._booleans = booleans
         self._modes: tuple[Mode, ...] = ()
         self._options: dict[str, Option] = {}

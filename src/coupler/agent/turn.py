@@ -45,9 +45,13 @@ class TurnEndedError(RuntimeError):
 class Turn:
     """What an agent gets for each prompt. It is dead once the prompt was answered."""
 
-    def __init__(self, session: Session, blocks: tuple[ContentBlock, ...]) -> None:
+    def __init__(
+        self, session: Session, blocks: tuple[ContentBlock, ...], prompt_meta: Mapping[str, Any]
+    ) -> None:
         self.session = session
         self.blocks = blocks
+        self.prompt_meta = prompt_meta
+        """What the prompt carries as `_meta`, such as the trace that it belongs to."""
         self.grace = CANCEL_GRACE
         """Seconds between asking what the turn runs to end and ending it, once it is cancelled."""
         self.tokens: TokenUsage | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -43,6 +43,20 @@ class _Message:
         self.stream = stream
         self.feed = stream.feed
         self.send = send
+
+
+class PromptVeil(NamedTuple):
+    """What a prompt is like where it is kept."""
+
+    masker: Masker | None
+
+    def covered_blocks(self, blocks: bytes) -> bytes:
+        """Its blocks."""
+        return blocks if self.masker is None else masked_blocks(blocks, self.masker)
+
+    def mask(self, text: str) -> str:
+        """Its text."""
+        return text if self.masker is None else self.masker.mask(text)
 
 
 class Veil:
@@ -90,14 +104,12 @@ class Veil:
 
     def notice_servers(self, servers: Iterable[v1.McpServer]) -> None:
         """These servers are used: their variables and headers may be secret by their names."""
-        for server in servers:
-            match server:
-                case v1.McpServerStdio(env=variables):
-                    self.notice({variable.name: variable.value for variable in variables})
-                case v1.McpServerHttp(headers=headers) | v1.McpServerSse(headers=headers):
-                    self.notice({header.name: header.value for header in headers})
-                    # Behind the scheme, as in `Bearer`, comes the token itself.
-                    self.notice({header.name: header.value.rpartition(" ")[2] for header in headers})
+        if servers := tuple(servers):
+            # Imported on use: most sessions have none.
+            from coupler.mcp.servers import variables_of
+
+            for variables in variables_of(servers):
+                self.notice(variables)
 
     def mask(self, text: str) -> str:
         """A whole text that can be shown."""
@@ -113,9 +125,14 @@ class Veil:
             return request
         return masked(request, self.masker)
 
-    def covered_blocks(self, blocks: bytes) -> bytes:
-        """A prompt's blocks as they can be kept."""
-        return blocks if self.masker is None else masked_blocks(blocks, self.masker)
+    def prompt_veil(self, hidden: Mapping[str, str]) -> PromptVeil:
+        """For one prompt, of which these texts are not kept either."""
+        if not hidden:
+            return PromptVeil(self.masker)
+        # Imported on use: hardly any prompt has such texts.
+        from coupler.secrets import Masker, declared_secrets
+
+        return PromptVeil((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
 
     def covered_end(self, end: End) -> End:
         """How a turn ended, as it can be kept."""
