@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from agent_process import PeerError
+from deltas import measure_deltas
 from lasting import LASTING_MEASURES
 from measures import MEASURES, QUICK, Effort, warm_up
 from peers import Peer, all_peers
@@ -47,7 +48,8 @@ def measure(rounds: int, effort: Effort, home: Path, only: str) -> Results:
     """Measure every peer in every round, in turns, so that a disturbance of the machine hits all alike."""
     results = Results()
     peers = [peer for peer in all_peers() if is_ready(peer, home, results)]
-    measures = [take for take in (*MEASURES, *LASTING_MEASURES, measure_steps) if only in take.__name__]
+    all_measures = (*MEASURES, *LASTING_MEASURES, measure_steps, measure_deltas)
+    measures = [take for take in all_measures if only in take.__name__]
     for number in range(rounds):
         for take in measures:
             for peer in peers:

@@ -75,6 +75,8 @@ CANCEL = Figure("cancel of asyncio code, p50", tenths)
 CANCEL_SLOW = Figure("cancel of asyncio code, p99", tenths)
 STEP = Figure("a `run` step of a workflow, of 1,000 in a loop", tenths)
 STEP_ADDED = Figure("what Coupler adds to such a step's shell", tenths)
+DELTA = Figure("text of a step's agent to the editor, p50", tenths)
+DELTA_SLOW = Figure("text of a step's agent to the editor, p95", tenths)
 
 # How much dearer an update of the longest turn is than one of the cheapest.
 SENDING_GROWTH = Figure("growth of the cost of an update sent", factor)
@@ -105,4 +107,6 @@ ROWS = [
     CANCEL_SLOW,
     STEP,
     STEP_ADDED,
+    DELTA,
+    DELTA_SLOW,
 ]

@@ -44,6 +44,7 @@ class Effort:
     rows: int = 5
     requests: int = 10
     steps: int = 1_000
+    deltas: int = 200
     # The SDKs would take minutes over a million updates, and nothing is asked of them there.
     longest_turn: int = 1_000_000
     longest_turn_of_others: int = 100_000
@@ -56,6 +57,7 @@ QUICK = Effort(
     rows=2,
     requests=3,
     steps=100,
+    deltas=40,
     longest_turn=100_000,
     longest_turn_of_others=10_000,
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from figures import (
     CANCEL_SLOW,
     CLIENT_TURN,
+    DELTA_SLOW,
     FIRST_START,
     ITERATED,
     KEPT_SHARE,
@@ -69,4 +70,5 @@ TARGETS = [
     Target(SESSION_LIST, 0.050),
     Target(CANCEL_SLOW, 0.200),
     Target(STEP_ADDED, 0.010),
+    Target(DELTA_SLOW, 0.100),
 ]
