@@ -1,4 +1,4 @@
-"""Agents that nobody here wrote, from the package registries: installed once, then run without a key.
+"""Agents and a client that nobody here wrote, from the package registries: installed once, run without a key.
 
     python tests/labs/others.py        installs what is not there yet
 
@@ -92,6 +92,11 @@ def gemini(home: Path, model_address: str) -> Other:
             "GEMINI_CLI_NO_RELAUNCH": "true",
         },
     )
+
+
+def acpx() -> list[str]:
+    """The command of acpx, a client for shells."""
+    return [_node(), str(_installed("acpx/dist/cli.js"))]
 
 
 def _opencode_config(url: str) -> dict[str, object]:

@@ -263,6 +263,17 @@ def test_ending_twice_and_at_the_same_time_is_harmless() -> None:
     asyncio.run(story())
 
 
+def test_an_end_without_grace_cuts_another_short() -> None:
+    async def story() -> None:
+        child = Child.spawn(python(DEAF))
+        assert await read_line(child) == "ready"
+        async with asyncio.timeout(5):
+            await asyncio.gather(child.end(60, linger=60), child.end(0))
+        assert child.returncode == -signal.SIGKILL
+
+    asyncio.run(story())
+
+
 def test_a_cancelled_end_kills_at_once() -> None:
     async def story() -> None:
         child = Child.spawn(python(DEAF))

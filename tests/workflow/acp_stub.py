@@ -85,6 +85,8 @@ def answer(id, session, text):
     for number, command in enumerate(rule.get("runs", [])):
         calls = "run-%s-%s-%d" % (session, id, number)
         use_tool(session, calls, command, "execute", lambda: None, rawInput={{"command": command}})
+    for entries in rule.get("plans", []):
+        update(session, "plan", entries=entries)
     said = rule["says"] if isinstance(rule["says"], str) else json.dumps(rule["says"])
     half = len(said) // 2
     for piece in (said[:half], said[half:]):
@@ -134,7 +136,7 @@ class AcpStub:
         """Answer by these rules: `when` (a pattern), `times`, and one of `says`, `fails` and `hangs`.
 
         What it says is a text, or a value as JSON. Before, it asks for the tools in `edits` (the contents of
-        files by their names) and `runs` (command lines, which it does not run).
+        files by their names) and `runs` (command lines, which it does not run), and tells its `plans`.
         """
         (self._directory / f"{self._name}.json").write_text(json.dumps(rules))
         program = self._directory / self._name

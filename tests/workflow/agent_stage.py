@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from client.stage import Scripted, run
+from coupler.client.elicitation import FormAnswer, FormRequest
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
 from coupler.workflow.engine.engine import Engine
@@ -56,6 +57,15 @@ class Talking(Answering):
         self.messages = list(messages)
         self.heard: list[str] = []
 
+    @property
+    def shows_forms(self) -> bool:
+        return True
+
+    async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
+        if str(place) not in self.answers:
+            return False
+        return {field.name: self.answers[str(place)] for field in form.fields}
+
     async def message(self, place: Place, reply: str) -> str | None:
         self.heard.append(reply)
         if not self.messages:
@@ -87,7 +97,11 @@ class AgentStage:
         store = Store.open(None)
         try:
             async with Agents(
-                store=store, bundle=bundle, limits=self.workflow.budget, journal=self.memory
+                store=store,
+                bundle=bundle,
+                limits=self.workflow.budget,
+                journal=self.memory,
+                front=self.front,
             ) as agents:
                 running = Running(
                     id="main-12345",

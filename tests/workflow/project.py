@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 from providers.stub import Stub
 from raw_client import COUPLER, PATIENCE
 from workflow.acp_stub import AcpStub
@@ -143,7 +144,7 @@ class Project:
 
     def coupler(self, *words: str) -> Ran:
         return Ran(
-            subprocess.run(
+            forked.run(
                 [*COUPLER, *words],
                 cwd=self.directory,
                 env=self.env,

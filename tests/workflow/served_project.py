@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,8 @@ class Editor:
         """The permission requests and forms, in order."""
         self.forms: list[Frame] = []
         """How the forms are answered that come next."""
+        self.buffers: dict[str, str] = {}
+        """What the editor has of files, by their paths: read and written instead of the disk."""
 
     def prompt(self, text: str, *answers: str) -> Shown:
         """Send a prompt; each dialog gets the next of these answers, `allow` or `deny`."""
@@ -105,15 +107,26 @@ class Editor:
         frames = [*(before or ())]
         while not is_answer_to(frame := self.client.read(), request["id"]):
             frames.append(frame)
-            if frame.get("method") == "session/request_permission":
-                self.asked.append(frame["params"])
-                outcome = {"outcome": "selected", "optionId": next(waiting)}
-                self.client.send({"id": frame["id"], "result": {"outcome": outcome}})
-            elif frame.get("method") == "elicitation/create":
-                self.asked.append(frame["params"])
-                self.client.send({"id": frame["id"], "result": self.forms.pop(0)})
+            if "method" in frame and "id" in frame:
+                self.client.send({"id": frame["id"], **self._answer(frame, waiting)})
         assert next(waiting, None) is None, "somebody was asked less often than the test thinks"
         return Shown(_updates(frames), frame)
+
+    def _answer(self, frame: Frame, waiting: Iterator[str]) -> Frame:
+        params = frame["params"]
+        match frame["method"]:
+            case "session/request_permission":
+                self.asked.append(params)
+                return {"result": {"outcome": {"outcome": "selected", "optionId": next(waiting)}}}
+            case "elicitation/create":
+                self.asked.append(params)
+                return {"result": self.forms.pop(0)}
+            case "fs/read_text_file" if params["path"] in self.buffers:
+                return {"result": {"content": self.buffers[params["path"]]}}
+            case "fs/write_text_file":
+                self.buffers[params["path"]] = params["content"]
+                return {"result": {}}
+        return {"error": {"code": -32002, "message": "not found"}}
 
     def until(self, *parts: str) -> list[Frame]:
         """The frames up to the first that has all of these in it."""

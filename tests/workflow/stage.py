@@ -17,7 +17,7 @@ import msgspec
 from coupler.client.budget import Budget
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.engine import Engine
-from coupler.workflow.engine.front import Answer, Approval
+from coupler.workflow.engine.front import Answer, Approval, Front, Wish
 from coupler.workflow.engine.performing import Performing
 from coupler.workflow.engine.rehearsing import Rehearsing
 from coupler.workflow.engine.running import Running
@@ -131,14 +131,16 @@ class Played:
         raise AssertionError(f"no such script: {script}")
 
 
-class Answering:
+class Answering(Front):
     """Answers by the paths of steps; nobody is there for others."""
 
     def __init__(self, answers: Mapping[str, object] | None = None) -> None:
         self.answers = dict(answers or {})
         self.asked: list[str] = []
 
-    async def approve(self, place: Place, question: str, default: bool | None) -> Approval:
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
         self.asked.append(question)
         if str(place) in self.answers:
             return Approval(bool(self.answers[str(place)]), "user")

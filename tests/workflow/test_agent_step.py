@@ -10,7 +10,7 @@ import pytest
 
 from client.stage import is_running
 from coupler.workflow.engine.engine import Engine
-from coupler.workflow.engine.front import Answer, Approval
+from coupler.workflow.engine.front import Answer, Approval, Wish
 from coupler.workflow.errors import Parked
 from coupler.workflow.journal.happenings import (
     ApprovalAsked,
@@ -308,7 +308,9 @@ def test_a_question_about_a_tool_that_nobody_can_answer_now_parks_the_run(
     script: Script, tmp_path: Path
 ) -> None:
     class Away(Talking):
-        async def approve(self, place: Place, question: str, default: bool | None) -> Approval:
+        async def approve(
+            self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+        ) -> Approval:
             raise Parked("later")
 
     agent = script(ASKING.replace('["result"]["outcome"]', '.get("result", {}).get("outcome", {})'))
@@ -323,7 +325,7 @@ def test_a_question_about_a_tool_that_nobody_can_answer_now_parks_the_run(
     assert stage.result("x").text == "yes"
 
 
-def test_a_simple_form_of_the_agent_is_asked_field_by_field(script: Script, tmp_path: Path) -> None:
+def test_a_form_of_the_agent_is_filled_in_or_declined(script: Script, tmp_path: Path) -> None:
     agent = script(
         """
         for prompt in prompts():

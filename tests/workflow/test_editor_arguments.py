@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from coupler.schema.v1 import (
+    BlobResourceContents,
+    ContentBlock,
+    EmbeddedResource,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 from coupler.workflow.editor.arguments import hint_of, words_in
+from coupler.workflow.editor.typed import Typed, command_in
+from coupler.workflow.errors import InputError
 from coupler.workflow.language.definition import Workflow
 from coupler.workflow.language.inputs import pairs_in
 from coupler.workflow.language.reading import read_text
@@ -40,6 +50,11 @@ TWO = "{target: {required: true}, depth: integer}"
         (TWO, "the main branch", {"target": "the main branch"}),
         (TWO, "target=main 4", {"target": "main", "depth": "4"}),
         ("{all: list}", "a, b", {"all": "a, b"}),
+        ("{all: list}", "all=a all=b", {"all": '["a", "b"]'}),
+        (REST, "target='one\n  two' and", {"target": "one\n  two", "notes": "and"}),
+        (REST, "target= depth=2", {"target": "", "depth": "2"}),
+        (REST, 'target="" "', {"target": "", "notes": '"'}),
+        (REST, "target=größe=1&x=%20", {"target": "größe=1&x=%20"}),
     ],
 )
 def test_inputs_stand_anywhere_and_free_text_stays_as_it_was_typed(
@@ -47,6 +62,81 @@ def test_inputs_stand_anywhere_and_free_text_stays_as_it_was_typed(
 ) -> None:
     declared = workflow(inputs)
     assert pairs_in(words_in(typed, declared), declared) == pairs
+
+
+@pytest.mark.parametrize("typed", ['target="a b', "target='a", '--input=target="a"b', '-i target="a'])
+def test_quotes_that_do_not_go_around_a_value_are_told(typed: str) -> None:
+    with pytest.raises(InputError, match=r"^the quotes behind `target=` have to go around its value$"):
+        words_in(typed, workflow(REST))
+
+
+LINK = ResourceLink("a.py", "file:///project/src/a%20b.py#L1:20")
+FILE = EmbeddedResource(TextResourceContents("x = 1 target=evil", "file:///elsewhere/b.py"))
+PICTURE = EmbeddedResource(BlobResourceContents("iVBO", "file:///project/c.png"))
+PAGE = ResourceLink("page", "https://example.com/x")
+THREAD = EmbeddedResource(TextResourceContents("said", "zed:///agent/thread/1"))
+ONE = "{what: {type: TYPE, required: true}}"
+INSIDE = "src/a b.py"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "blocks", "pairs"),
+    [
+        (ONE.replace("TYPE", "file"), ["", LINK], {"what": INSIDE}),
+        (ONE.replace("TYPE", "file"), ["what=", LINK], {"what": INSIDE}),
+        (ONE.replace("TYPE", "file"), [FILE], {"what": "/elsewhere/b.py"}),
+        (ONE.replace("TYPE", "file"), [PICTURE], {"what": "c.png"}),
+        (ONE.replace("TYPE", "file"), [PAGE], {"what": "[Resource: page](https://example.com/x)"}),
+        (ONE.replace("TYPE", "string"), [LINK], {"what": INSIDE}),
+        (ONE.replace("TYPE", "string"), ["see", LINK], {"what": "see\n\n[Resource: a.py](FILE)"}),
+        (ONE.replace("TYPE", "list"), [LINK, PICTURE], {"what": '["src/a b.py", "c.png"]'}),
+        (ONE.replace("TYPE", "list"), ["what=", LINK, "what=", PICTURE], {"what": '["src/a b.py", "c.png"]'}),
+        (ONE.replace("TYPE", "list"), ["what=a,b"], {"what": "a,b"}),
+        (REST, ["target=", LINK, " depth=2"], {"target": INSIDE, "depth": "2"}),
+        (REST, ["--input target=", LINK, "go"], {"target": INSIDE, "notes": "go"}),
+        (REST, ["target=x why", LINK], {"target": "x", "notes": "why\n\n[Resource: a.py](FILE)"}),
+        (REST, [LINK], {"notes": "[Resource: a.py](FILE)"}),
+        (
+            REST,
+            ["target=x", THREAD],
+            {"target": "x", "notes": '<resource uri="zed:///agent/thread/1">said</resource>'},
+        ),
+        (REST, ["a\U000f0000b", LINK], {"notes": "a\ufffdb\n\n[Resource: a.py](FILE)"}),
+    ],
+)
+def test_what_is_mentioned_is_a_path_where_it_is_all_and_text_where_it_is_not(
+    inputs: str, blocks: list[str | ContentBlock], pairs: dict[str, str]
+) -> None:
+    declared = workflow(inputs)
+    typed = Typed.of(TextContent(block) if isinstance(block, str) else block for block in blocks if block)
+    words = words_in(typed.text, declared)
+
+    meant = typed.meant(pairs_in(words, declared), declared, "/project")
+
+    assert meant == {name: text.replace("FILE", LINK.uri) for name, text in pairs.items()}
+
+
+@pytest.mark.parametrize(
+    ("blocks", "name", "text"),
+    [
+        (["/review"], "review", ""),
+        (["  /review main\n\nplease "], "review", "main\n\nplease "),
+        (["/review\r\nmain"], "review", "main"),
+        ([LINK, "\n", "/review main"], "review", "main"),
+        (["/größe.v2 x"], "größe.v2", "x"),
+        (["//review"], None, ""),
+        (["/ review"], None, ""),
+        (["look at /review"], None, ""),
+        ([LINK], None, ""),
+        ([], None, ""),
+    ],
+)
+def test_a_prompt_is_a_command_by_its_form(
+    blocks: list[str | ContentBlock], name: str | None, text: str
+) -> None:
+    found = command_in([TextContent(block) if isinstance(block, str) else block for block in blocks])
+    assert (found.name if found else None) == name
+    assert (found.arguments.text if found else "") == text
 
 
 def test_text_that_could_mean_several_inputs_means_none() -> None:

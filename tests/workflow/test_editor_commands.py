@@ -13,7 +13,7 @@ import pytest
 
 from agent.steps import leave
 from raw_client import COUPLER, PATIENCE, Frame, RawClient
-from workflow.served_project import opened, served, write_workflow
+from workflow.served_project import Editor, opened, served, write_workflow
 
 HELLO = """
 description: Greets somebody
@@ -74,6 +74,50 @@ def test_workflows_are_commands_within_a_second_of_the_session_and_again_when_fi
     (home / "workflows" / "hello.yaml").unlink()
     client.read_until(lambda frame: commands_in(frame) == {"bye": None})
     assert "/hello" not in editor.prompt("what is there?").last_message
+
+
+def test_fifty_workflows_are_commands_within_a_second_too(
+    client: RawClient, home: Path, project: Path
+) -> None:
+    for number in range(50):
+        write_workflow(home / "workflows", f"hello-{number}", HELLO)
+    began = time.monotonic()
+    opened(client, project)
+
+    first = client.read_until(lambda frame: commands_in(frame) is not None)[-1]
+
+    assert len(commands_in(first) or ()) == 50
+    assert time.monotonic() - began < 1 + 1  # a second for a machine that is busy with other tests
+
+
+def test_a_run_outlives_its_workflow_and_goes_on_when_that_is_back(
+    client: RawClient, home: Path, project: Path
+) -> None:
+    asking = "steps: [{id: name, ask: Who?}]\noutputs: {who: '{{ steps.name.text }}'}"
+    file = write_workflow(home / "workflows", "ask", asking)
+    editor = opened(client, project)
+    run = editor.prompt("/ask").run
+    file.unlink()
+
+    gone = editor.prompt("Ann")
+    assert gone.reason == "refusal"
+    assert "There is no workflow `/ask`" in gone.last_message
+    assert f"The run `{run}` still waits at **name**; `/abort` ends it." in gone.last_message
+
+    write_workflow(home / "workflows", "ask", asking)
+    assert editor.prompt("Ann").last_message == "Ann"
+
+
+@pytest.mark.parametrize("blocks", [[], [{"type": "text", "text": " \n"}]])
+def test_an_empty_prompt_is_answered_with_the_workflows(
+    client: RawClient, home: Path, project: Path, blocks: list[Frame]
+) -> None:
+    write_workflow(home / "workflows", "hello", HELLO)
+    editor = opened(client, project)
+
+    shown = editor.finish(sent(client, editor, *blocks))
+
+    assert "- `/hello [loud=BOOLEAN] who`: Greets somebody" in shown.last_message
 
 
 def test_a_broken_file_hides_no_other_and_is_named_once(client: RawClient, home: Path, project: Path) -> None:
@@ -166,15 +210,51 @@ def test_a_file_that_is_served_alone_runs_with_every_prompt(home: Path, project:
         leave(client)
 
 
-def test_links_behind_a_command_are_part_of_its_text(client: RawClient, home: Path, project: Path) -> None:
+LINK = {"type": "resource_link", "uri": "file:///a.py", "name": "a.py"}
+FILE = {"type": "resource", "resource": {"uri": "file:///a.py", "text": "who=Bob loud=maybe"}}
+
+
+def sent(client: RawClient, editor: Editor, *blocks: Frame) -> Frame:
+    """A prompt with these blocks, on its way."""
+    request = client.request("session/prompt", {"sessionId": editor.session, "prompt": [*blocks]})
+    client.send(request)
+    return request
+
+
+@pytest.mark.parametrize(
+    ("mentioned", "spelled"),
+    [
+        (LINK, "[Resource: a.py](file:///a.py)"),
+        (FILE, '<resource uri="file:///a.py">who=Bob loud=maybe</resource>'),
+    ],
+)
+def test_files_behind_a_command_are_part_of_its_text_and_never_inputs(
+    client: RawClient, home: Path, project: Path, mentioned: Frame, spelled: str
+) -> None:
     write_workflow(home / "workflows", "hello", HELLO)
     editor = opened(client, project)
-    link = {"type": "resource_link", "uri": "file:///a.py", "name": "a.py"}
-    blocks = [{"type": "text", "text": "/hello loud=yes Ann and"}, link]
-    request = client.request("session/prompt", {"sessionId": editor.session, "prompt": blocks})
-    client.send(request)
 
-    assert editor.finish(request).last_message == "Hello Ann and\n\n[Resource: a.py](file:///a.py)"
+    shown = editor.finish(
+        sent(client, editor, {"type": "text", "text": "/hello loud=yes Ann and"}, mentioned)
+    )
+
+    assert shown.last_message == f"Hello Ann and\n\n{spelled}"
+
+
+def test_a_file_that_is_all_there_is_for_an_input_is_its_path(
+    client: RawClient, home: Path, project: Path
+) -> None:
+    text = "inputs: {what: {type: file, required: true}}\nsteps: [{id: cat, run: 'cat {{ inputs.what }}'}]\n"
+    write_workflow(
+        home / "workflows", "show", f"{text}outputs: {{said: '{{{{ steps.cat.stdout | trim }}}}'}}"
+    )
+    (project / "a b.py").write_text("print(1)")
+    editor = opened(client, project)
+    link = {"type": "resource_link", "uri": f"{(project / 'a b.py').as_uri()}#L1:2", "name": "a b.py"}
+
+    shown = editor.finish(sent(client, editor, {"type": "text", "text": "/show "}, link))
+
+    assert shown.last_message == "print(1)"
 
 
 def test_a_workflow_that_is_called_like_a_command_for_runs_is_left_out(

@@ -50,16 +50,6 @@ WORKFLOWS = {
         steps: [{run: "true"}]
         outputs: {all: "{{ inputs.count }} {{ inputs.target }} {{ inputs.loud }}"}
     """,
-    "loops": """
-        steps:
-          - id: all
-            parallel:
-              - {id: left, run: echo left}
-              - {id: right, run: echo right}
-          - id: each
-            for_each: [a, b]
-            steps: [{id: show, run: "echo {{ item }}"}]
-    """,
     "again": """
         steps:
           - id: flaky
@@ -244,24 +234,6 @@ def test_a_run_in_the_editor_is_kept_and_gives_what_the_command_line_gives(
     assert editor.session in coupler(place, "runs", "show", shown.run).stdout
 
 
-def test_branches_and_iterations_have_ids_of_their_own_and_name_what_is_around_them(editor: Editor) -> None:
-    shown = editor.prompt("/loops")
-
-    def meta(step: str) -> dict[str, Any]:
-        told: dict[str, Any] = shown.call(step)["_meta"]["coupler"]
-        return told
-
-    common = {"run": shown.run, "attempt": 1}
-    assert meta("all") == {**common, "step": "all"}
-    assert meta("all.left") == {**common, "step": "all.left", "branch": 0, "parent": f"{shown.run}/all"}
-    assert meta("all.right") == {**common, "step": "all.right", "branch": 1, "parent": f"{shown.run}/all"}
-    for number, text in enumerate("ab"):
-        step = f"each[{number}].show"
-        assert meta(step) == {**common, "step": step, "iteration": number, "parent": f"{shown.run}/each"}
-        assert shown.output(step) == f"{text}\n"
-    assert {call["status"] for call in shown.calls.values()} == {"completed"}
-
-
 def test_another_attempt_is_news_of_the_same_call(editor: Editor) -> None:
     shown = editor.prompt("/again")
 
@@ -371,10 +343,10 @@ def test_a_tool_call_of_an_agent_is_asked_about_under_its_step(
     shown = editor.prompt("/asks_tools", answer)
 
     (asked,) = editor.asked
-    assert asked["toolCall"]["toolCallId"] == f"{shown.run}/fix"
-    assert asked["toolCall"]["title"] == "May the agent do this? Edit app.py"
-    assert str(tmp_path / "app.py") in text_of(asked["toolCall"])
     (call,) = [each for id, each in shown.calls.items() if id != f"{shown.run}/fix"]
+    assert asked["toolCall"]["toolCallId"] == call["toolCallId"]
+    assert asked["toolCall"]["title"] == "Edit app.py"
+    assert str(tmp_path / "app.py") in text_of(asked["toolCall"])
     assert call["status"] == status
     assert (tmp_path / "app.py").exists() == (answer == "allow")
 

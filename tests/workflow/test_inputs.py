@@ -142,6 +142,7 @@ def test_a_text_becomes_a_value_of_the_type(keys: dict[str, Any], text: str, val
         ({"type": "file"}, "", "there is no such file"),
         ({"type": "file"}, "a\0b", "there is no such file"),
         ({"enum": ("a", "b")}, "c", "has to be one of a, b, not `c`"),
+        ({"enum": ("fast", "good")}, "Fats", "not `Fats`; did you mean `fast`?"),
         ({"type": "list", "enum": ("a", "b")}, "a,c", "has to be one of a, b, not `c`"),
         ({"pattern": "[a-z]+|0"}, "abc1", "has to fit the pattern [a-z]+|0, not `abc1`"),
         ({"pattern": "(a+)+b"}, "a" * 4000, "has to fit the pattern"),

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
-import sys
+import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import forked
 from coupler.store.run_table import RunRecord
 from coupler.store.store import Store
 from coupler.workflow.journal.happenings import Happening, RunFinished, StepFinished
 from coupler.workflow.journal.record import happening_in
 from coupler.workflow.journal.runs import inputs_of
 from coupler.workflow.journal.secrecy import Secrecy
+from raw_client import COUPLER
 
 RUNS = 300
 
@@ -69,47 +69,25 @@ WORK = {
 OUTPUTS = {"texts": ["1\n", "2\n", "3\n"], "codes": [0, 1, 2], "called": "2", "n": 2}
 
 
-class Forge:
-    """`coupler`, started by a fork."""
-
-    def __init__(self, cwd: Path) -> None:
-        script = Path(__file__).with_name("forge.py")
-        self._process = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd
-        )
-        self.output = cwd / "output"
-
-    def run(self, *arguments: str, kill_after: float | None = None) -> int:
-        """The exit code; killed after so many seconds unless it has ended by then."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        order = {"arguments": arguments, "output": str(self.output), "kill_after": kill_after}
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=30)
-
-
 @pytest.fixture
-def forge(tmp_path: Path) -> Iterator[Forge]:
+def project(tmp_path: Path) -> Path:
     (tmp_path / "killed.yaml").write_text(WORKFLOW)
     (tmp_path / "called.yaml").write_text(CALLED)
-    forge = Forge(tmp_path)
-    yield forge
-    forge.close()
+    return tmp_path
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_no_kept_step_runs_again_and_none_is_lost(forge: Forge, tmp_path: Path) -> None:
+def test_no_kept_step_runs_again_and_none_is_lost(project: Path) -> None:
     chance = random.Random()
-    whole = _duration_of_a_run(forge, tmp_path)
+    whole = _duration_of_a_run(project)
     kills = 0
     for number in range(RUNS):
-        log = tmp_path / f"log-{number}"
+        log = project / f"log-{number}"
         log.touch()
-        code = forge.run("run", "./killed.yaml", "--json", f"log={log}", kill_after=chance.uniform(0, whole))
+        code = _coupler(
+            "run", "./killed.yaml", f"log={log}", cwd=project, kill_after=chance.uniform(0, whole)
+        )
         kept: set[str] = set()
         seen = 0
         record = _run_with(log)
@@ -119,26 +97,47 @@ def test_no_kept_step_runs_again_and_none_is_lost(forge: Forge, tmp_path: Path) 
             assert not {*done[seen:]} & kept, "something ran again after it was kept"
             kept, seen = _kept(record.id), len(done)
             later = chance.uniform(0, whole) if chance.random() < 0.5 else None
-            code = forge.run("resume", record.id, "--json", kill_after=later)
+            code = _coupler("resume", record.id, cwd=project, kill_after=later)
             record = _run_with(log)
         if record is None:
             continue  # killed before it was begun: nobody was told of it
-        assert record.status == "success", forge.output.read_text()
+        assert record.status == "success", (project / "output").read_text()
         assert not {*_paths(log)[seen:]} & kept, "something ran again after it was kept"
         assert {*_paths(log)} == WORK
         assert _outputs(record.id) == OUTPUTS
     assert kills > RUNS / 2
 
 
-def _duration_of_a_run(forge: Forge, directory: Path) -> float:
+def _duration_of_a_run(project: Path) -> float:
     """The shortest of three: the first one loads what it needs."""
     durations: list[float] = []
     for number in range(3):
         began = time.monotonic()
-        code = forge.run("run", "./killed.yaml", "--json", f"log={directory / f'whole-{number}'}")
-        assert code == 0, forge.output.read_text()
+        code = _coupler("run", "./killed.yaml", f"log={project / f'whole-{number}'}", cwd=project)
+        assert code == 0, (project / "output").read_text()
         durations.append(time.monotonic() - began)
     return min(durations)
+
+
+def _coupler(*words: str, cwd: Path, kill_after: float | None = None) -> int:
+    """The exit code; killed after so many seconds unless it has ended by then."""
+    with (cwd / "output").open("wb") as output:
+        process = forked.Popen(
+            [*COUPLER, *words, "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=cwd,
+            start_new_session=True,
+        )
+    if kill_after is None:
+        return process.wait()
+    killing = threading.Timer(kill_after, process.kill)
+    killing.start()
+    code = process.wait()
+    killing.cancel()
+    killing.join()
+    return code
 
 
 def _run_with(log: Path) -> RunRecord | None:

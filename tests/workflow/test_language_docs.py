@@ -14,7 +14,7 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
-from coupler.workflow.engine.front import Answer, Approval
+from coupler.workflow.engine.front import Answer, Approval, Front, Wish
 from coupler.workflow.engine.starting import Way, begun
 from coupler.workflow.journal.happenings import Place, RunFinished, StepFinished
 from coupler.workflow.journal.record import happening_in
@@ -218,14 +218,16 @@ def test_every_example_is_run_and_there_is_one_of_each_kind_of_step():
     assert [kind for kind in KINDS if not any(f"{kind}:" in text for text in EXAMPLES.values())] == []
 
 
-class Present:
+class Present(Front):
     """Somebody who answers everything, and says one thing in a conversation."""
 
     def __init__(self, is_yes: bool) -> None:
         self._is_yes = is_yes
         self._has_spoken = False
 
-    async def approve(self, place: Place, question: str, default: bool | None) -> Approval:
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
         return Approval(self._is_yes, "user")
 
     async def ask(self, place: Place, question: str, answer: Input) -> Answer:

@@ -183,8 +183,11 @@ class Call:
             self._refused = permission.reason
             return False
         self._refused, self._is_permitted = None, True
-        self._ledger.update(self.id, status="in_progress")
+        self._go_on()
         return True
+
+    def _go_on(self) -> None:
+        self._ledger.update(self.id, status="in_progress")
 
     # What a call yields starts it; what only describes it does not, because the user may be asked next.
 

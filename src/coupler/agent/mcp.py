@@ -13,6 +13,7 @@ import msgspec
 
 from coupler.agent.call import Call
 from coupler.agent.errors import NotPermittedError
+from coupler.agent.mcp_attendance import CallAttendant
 from coupler.agent.text import plain_text
 from coupler.mcp.errors import McpError, shown
 from coupler.mcp.servers import Servers
@@ -76,7 +77,8 @@ class TurnMcp(SessionMcp):
 
         Raises `NotPermittedError` if it may not be used, and `McpError` if the server fails. A tool that
         reports a failure of its own returns a result with `is_error`. The server has `timeout` seconds, the
-        user `deadline`. A cancel of the turn tells the server to stop.
+        user `deadline`. A cancel of the turn tells the server to stop. What the server tells of its progress
+        is shown by the call, and what it asks is asked of the user.
         """
         self._servers.check(server)
         tool = plain_text(tool, "a tool's name")
@@ -93,7 +95,10 @@ class TurnMcp(SessionMcp):
             server=server,
         ) as call:
             if await call.permitted(deadline=deadline):
-                result = await self._turn.own(self._servers.call(server, tool, given, timeout, call.id))
+                attendant = CallAttendant(self._turn, server, call.output)
+                result = await self._turn.own(
+                    self._servers.call(server, tool, given, timeout, call.id, attendant)
+                )
                 await _show(result, call)
                 return result
         whose = f"`{shown(tool)}` of the MCP server `{shown(server)}`"

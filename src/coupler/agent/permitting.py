@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from coupler.agent.known_secrets import beginning_of
@@ -33,6 +34,7 @@ log = logging.getLogger("coupler.agent")
 
 NOT_BY_THE_USER = "not permitted by the user"
 ALLOWING = ("allow_once", "allow_always")
+ALWAYS = ("allow_always", "reject_always")
 LONGEST_REASON = 500
 """Characters of what a client says went wrong."""
 
@@ -65,8 +67,9 @@ class Permitting:
     """Decides for one session; what is chosen for it reaches no other."""
 
     def __init__(self, config: Config, project: str, store: ChoiceStore | None) -> None:
-        self._choices = Choices(project, store)
-        self._permissions = Permissions(rules_of(config), self._choices, project)
+        self.choices = Choices(project, store)
+        """What the user has chosen for good, in this session and in this project."""
+        self._permissions = Permissions(rules_of(config), self.choices, project)
         self._dialogs: set[_Dialog] = set()
 
     async def decide(
@@ -76,11 +79,13 @@ class Permitting:
         action: Action,
         deadline: float | None,
         own: tuple[PermissionOption, ...] = (),
+        always: Collection[str] = ALWAYS,
     ) -> Permission:
         """Whether this may be done; asks the user if neither rule nor choice says so.
 
         Who has options of its `own` asks with them. An "always" that is not among them is added, with what
-        it means; if there are several ways to say yes, the question is more than a permission, and is asked.
+        it means, if it is one of `always`; if there are several ways to say yes, the question is more than a
+        permission, and is asked.
         """
         await self._refresh()
         verdict = self._permissions.judge(action)
@@ -90,7 +95,7 @@ class Permitting:
         mask = turn.session.secrets.mask
         offers = tuple(offer for offer in verdict.offers if mask(offer.text) == offer.text)
         if own:
-            offers = _missing_always(offers, own)
+            offers = _missing_always(offers, own, always)
         options = tuple(PermissionOption(offer.kind, offer.text, offer.kind) for offer in offers)
         question = RequestPermissionRequest(turn.session.id, call, (*own, *options))
         return await self._ask(turn, question, _Dialog(action), offers, deadline, own)
@@ -100,9 +105,14 @@ class Permitting:
         await self._refresh()
         return self._permissions.judge(action)
 
+    @property
+    def has_restrictions(self) -> bool:
+        """Whether a rule is against anything, or wants to be asked about anything."""
+        return self._permissions.has_restrictions
+
     def close(self) -> None:
         """The session is left, and what was chosen for it forgotten."""
-        self._choices.close()
+        self.choices.close()
 
     async def _ask(
         self,
@@ -147,14 +157,14 @@ class Permitting:
 
     async def _refresh(self) -> None:
         try:
-            await self._choices.refresh()
+            await self.choices.refresh()
         except StoreError as error:
             # What was read before still counts; at worst the user is asked once more.
             log.warning("the remembered choices could not be read: %s", error)
 
     async def _remember(self, chosen: Offer) -> None:
         try:
-            await self._choices.remember(chosen.answer, chosen.scopes)
+            await self.choices.remember(chosen.answer, chosen.scopes)
         except StoreError as error:
             log.warning("the choice holds for this time only: %s", error)
 
@@ -163,9 +173,11 @@ def _has_several_ways(own: tuple[PermissionOption, ...]) -> bool:
     return any(sum(option.kind == kind for option in own) > 1 for kind in ALLOWING)
 
 
-def _missing_always(offers: tuple[Offer, ...], own: tuple[PermissionOption, ...]) -> tuple[Offer, ...]:
-    taken = {option.kind for option in own} | {option.option_id for option in own}
-    return tuple(offer for offer in offers if offer.scopes and offer.kind not in taken)
+def _missing_always(
+    offers: tuple[Offer, ...], own: tuple[PermissionOption, ...], always: Collection[str]
+) -> tuple[Offer, ...]:
+    missing = {*always} - {option.kind for option in own} - {option.option_id for option in own}
+    return tuple(offer for offer in offers if offer.scopes and offer.kind in missing)
 
 
 def _permission(verdict: Verdict) -> Permission:

@@ -1,6 +1,7 @@
 """The exit codes of all commands, for the programs, their help and the manual.
 
-Most commands need only the first few; `coupler exec` uses all of them; `coupler run` has a table of its own.
+`coupler run` and `coupler resume` count in the way of runs, `coupler exec` and `coupler chat` in the way of
+turns; every other command needs only a few, which mean the same in all of them.
 """
 
 from __future__ import annotations
@@ -57,6 +58,20 @@ RUN_EXIT_CODES = (
     ExitCode(PARKED, "the run waits for an answer: coupler resume gives it"),
     ExitCode(INTERRUPTED, "cancelled: by Ctrl-C, SIGTERM, a denial or a `stop`"),
 )
+
+COMMON_EXIT_CODES = (
+    ExitCode(DONE, "all went well"),
+    ExitCode(FAILED, "something could not be done, or what was looked at has a fault"),
+    ExitCode(WRONG_USAGE, "wrong usage; of `coupler workflows` also a workflow that is not valid"),
+    ExitCode(INTERRUPTED, "Ctrl-C"),
+)
+
+TABLES: dict[tuple[str, ...], tuple[ExitCode, ...]] = {
+    ("run", "resume"): RUN_EXIT_CODES,
+    ("exec", "chat"): EXIT_CODES,
+    ("all others",): COMMON_EXIT_CODES,
+}
+"""The one table of all commands: whose codes they are, and the codes; `coupler record` ends as its agent."""
 
 _OF_STOPS = {
     "end_turn": DONE,

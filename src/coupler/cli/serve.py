@@ -9,6 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from coupler.cli.exit_codes import FAILED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def main(arguments: list[str]) -> None:
         sys.stdout.write(HELP)
         return
     target, words, given = parse(arguments, command)
-    if is_workflow(target):
-        _check_workflow(target, words)
+    if is_workflow(target) and words:
+        refuse(f"{target} is a workflow: its inputs are what the user writes, not {words[0]}", PROGRAM)
     if command and LOGIN_VARIABLE in os.environ:
         _run_command(command)
     if words:
@@ -78,6 +79,7 @@ def main(arguments: list[str]) -> None:
         return
     options = _options(given)
     _check_log_settings(given.get("--log-level"), given.get("--log-file"))
+    _check_surroundings(target if is_workflow(target) else None)
     descriptors = _take_over_stdio()
 
     from coupler.agent.hello import Greeting, say_hello
@@ -184,13 +186,25 @@ def is_workflow(target: str) -> bool:
     return target.endswith((".yaml", ".yml"))
 
 
-def _check_workflow(target: str, words: list[str]) -> None:
-    from pathlib import Path
+def _check_surroundings(workflow: str | None) -> None:
+    """What is wrong with the configuration, or with the workflow that is served, ends the program here."""
+    from coupler.cli.soundness import Soundness
 
-    if words:
-        refuse(f"{target} is a workflow: its inputs are what the user writes, not {words[0]}", PROGRAM)
-    if not Path(target).is_file():
-        refuse(f"there is no file {target}", PROGRAM)
+    try:
+        cwd: str | None = os.getcwd()
+    except OSError:
+        cwd = None  # it was removed: sessions name their own
+    soundness = Soundness(cwd, os.environ, workflow)
+    if not soundness.needs_look or soundness.is_known:
+        return
+    from coupler.cli.start_check import check_configuration, check_workflow
+    from coupler.cli.start_errors import CannotStartError
+
+    try:
+        check_configuration(cwd, os.environ)
+        soundness.remember(check_workflow(workflow, cwd or os.sep) if workflow is not None else ())
+    except CannotStartError as error:
+        refuse(str(error), PROGRAM, FAILED)
 
 
 def _workflows(target: str) -> object | None:

@@ -90,10 +90,10 @@ class Files:
             try:
                 return await in_thread(work)
             except (OSError, ValueError) as error:
-                raise _refusal(error) from None
+                raise refusal(error) from None
 
 
-def _refusal(error: OSError | ValueError) -> RpcError:
+def refusal(error: OSError | ValueError) -> RpcError:
     """A failure of the disk, or the reason for not touching it, as the agent is told."""
     if isinstance(error, OSError) and error.errno is not None:
         message = f"{error.filename!r}: {error.strerror}"

@@ -43,9 +43,12 @@ class Rules:
         against = (rule for rule in self._rules if rule.effect != "allow" and rule.name is not None)
         self._against_names = [*against, everything]
 
-    def judge(self, request: PermissionRequest) -> Verdict:
-        """What the rules say. The title can speak against a call, and never for it."""
-        verdict = _judged(self._rules, action_of(request), request)
+    def judge(self, request: PermissionRequest, choices: Choices | None = None) -> Verdict:
+        """What the rules say, and where they say nothing what was chosen for good.
+
+        The title can speak against a call, and never for it.
+        """
+        verdict = _judged(self._rules, action_of(request), request, choices)
         server, name = server_and_name(request.tool_call.title)
         titled = Action(kind="think", name=name, server=server, roots=request.roots)
         by_title = _judged(self._against_names, titled, request)
@@ -86,6 +89,8 @@ def _rules_for(request: PermissionRequest) -> list[str]:
     return [scope.rule_text for scope in scopes]
 
 
-def _judged(rules: Sequence[Rule], action: Action, request: PermissionRequest) -> Verdict:
+def _judged(
+    rules: Sequence[Rule], action: Action, request: PermissionRequest, choices: Choices | None = None
+) -> Verdict:
     project = request.cwd or "/"
-    return Permissions(rules, Choices(project), project).judge(action)
+    return Permissions(rules, choices or Choices(project), project).judge(action)

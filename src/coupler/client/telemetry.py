@@ -77,7 +77,7 @@ class Telemetry:
         """A request of the agent: a span until it is answered."""
         if not is_in_use():
             return
-        context = _context_in(params) or (None if turn is None else turn.context)
+        context = context_in(getattr(params, "meta", UNSET)) or (None if turn is None else turn.context)
         span = self._begin(request.method, "SERVER", _of_request(request.method, params), context)
 
         def end() -> None:
@@ -198,6 +198,16 @@ def is_in_use() -> bool:
     return API in sys.modules
 
 
+def context_in(meta: object) -> Context | None:
+    """The trace that a request of the peer belongs to, if its `_meta` says so."""
+    if not isinstance(meta, Mapping) or not isinstance(meta.get("traceparent"), str):
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier = {key: meta[key] for key in TRACE_KEYS if isinstance(meta.get(key), str)}
+    return TraceContextTextMapPropagator().extract(carrier)
+
+
 def carrying(params: Any, span: Span) -> Any:
     """The parameters of a request, with the span's trace context in their `_meta`."""
     from opentelemetry.trace import set_span_in_context
@@ -240,17 +250,6 @@ def _tracer() -> Tracer:
     from opentelemetry.trace import get_tracer
 
     return get_tracer("coupler", __version__)
-
-
-def _context_in(params: Any) -> Context | None:
-    """Where a request of the agent belongs, if it says so."""
-    meta = getattr(params, "meta", UNSET)
-    if not isinstance(meta, Mapping) or not isinstance(meta.get("traceparent"), str):
-        return None
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    carrier = {key: meta[key] for key in TRACE_KEYS if isinstance(meta.get(key), str)}
-    return TraceContextTextMapPropagator().extract(carrier)
 
 
 def _of_method(method: str) -> Attributes:

@@ -5,8 +5,27 @@ order of precedence and its line in the manual from that. Nothing here opens the
 is trusted is asked of whoever is handed to `load`.
 """
 
-from coupler.config.config import Config, Note, TrustedFiles, load
-from coupler.config.errors import ConfigError
-from coupler.config.origin import Entry, Origin
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coupler.config.config import Config, Note, TrustedFiles, load
+    from coupler.config.errors import ConfigError
+    from coupler.config.origin import Entry, Origin
 
 __all__ = ["Config", "ConfigError", "Entry", "Note", "Origin", "TrustedFiles", "load"]
+
+_HOMES = {"ConfigError": "coupler.config.errors"}
+_HOMES |= dict.fromkeys(("Entry", "Origin"), "coupler.config.origin")
+_HOMES |= dict.fromkeys(("Config", "Note", "TrustedFiles", "load"), "coupler.config.config")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: where the files are is looked up before an editor's first answer."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

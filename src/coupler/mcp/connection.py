@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -18,9 +19,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
-    CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ElicitRequestParams,
+    ElicitResult,
     Implementation,
     PaginatedRequestParams,
 )
@@ -28,6 +30,8 @@ from mcp_types import Tool as ServersTool
 from pydantic import ValidationError
 
 from coupler.__about__ import __version__
+from coupler.mcp.attendance import Attendant, Attended
+from coupler.mcp.elicitation import answer_to, sent_until_answered
 from coupler.mcp.errors import McpError, McpErrorKind, named, shown
 from coupler.mcp.http import HttpServer
 from coupler.mcp.stdio import StdioServer
@@ -71,10 +75,14 @@ class _Way(Protocol):
 class Connection:
     """One server of one session."""
 
-    def __init__(self, name: str, server: McpServer, surroundings: Surroundings) -> None:
+    def __init__(
+        self, name: str, server: McpServer, surroundings: Surroundings, *, asks: bool = False
+    ) -> None:
         self.name = name
         self._server = server
         self._surroundings = surroundings
+        self._asks = asks
+        self._attended: list[Attended] = []
         self._owner: asyncio.Task[None] | None = None
         self._client: asyncio.Future[Client] | None = None
         self._ended = asyncio.Event()
@@ -86,23 +94,46 @@ class Connection:
         return [self._tool(tool) for tool in await self._ask("list its tools", self._list, LIST_LIMIT)]
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], limit: float | None, call_id: str | None = None
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        limit: float | None,
+        call_id: str | None = None,
+        attendant: Attendant | None = None,
     ) -> ToolResult:
         """Use a tool; raises McpError. Cancelling this tells the server to stop."""
         meta: Any = None if call_id is None else {CALL_ID: call_id}
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments, _meta=meta))
+        params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
+        attended = Attended(attendant) if attendant is not None else None
 
         async def send(client: Client) -> CallToolResult:
             try:
-                return await client.session.send_request(request, CallToolResult)
+                return await sent_until_answered(client, params, attended)
             except MCPError as error:
                 if error.code != HEADER_MISMATCH:
                     raise
             # Its headers depend on the tool's schema, which has to be known first.
             await self._list(client)
-            return await client.session.send_request(request, CallToolResult)
+            return await sent_until_answered(client, params, attended)
 
-        return _result(await self._ask(f"run `{shown(tool)}`", send, limit))
+        async with self._attending(attended):
+            return _result(await self._ask(f"run `{shown(tool)}`", send, limit, attended))
+
+    @asynccontextmanager
+    async def _attending(self, attended: Attended | None) -> AsyncIterator[None]:
+        if attended is None:
+            yield
+            return
+        self._attended.append(attended)
+        try:
+            yield
+        finally:
+            self._attended.remove(attended)
+            await attended.end()
+
+    async def _elicit(self, context: object, params: ElicitRequestParams) -> ElicitResult:
+        """A server asks, in the way of older versions: it does not say for which call."""
+        return await answer_to(params, self._attended[-1] if self._attended else None)
 
     def begin_closing(self) -> None:
         """Leave the server for good: from here on it ends by itself, also if nobody waits for it."""
@@ -133,10 +164,18 @@ class Connection:
         if left:
             log.warning("%s could not be left in good order", named(self.name))
 
-    async def _ask(self, what: str, ask: Callable[[Client], Awaitable[T]], limit: float | None) -> T:
+    async def _ask(
+        self,
+        what: str,
+        ask: Callable[[Client], Awaitable[T]],
+        limit: float | None,
+        attended: Attended | None = None,
+    ) -> T:
         client = await self._connected()
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(limit) as timeout:
+                if attended is not None:
+                    attended.limit = timeout
                 return await ask(client)
         except TimeoutError:
             within = "in time" if limit is None else f"within {limit:g} s"
@@ -188,7 +227,11 @@ class Connection:
         """Open the connection, keep it until it is left or lost, and close it."""
         try:
             client = Client(
-                way.connect(), client_info=Implementation(name="coupler", version=__version__), cache=None
+                way.connect(),
+                client_info=Implementation(name="coupler", version=__version__),
+                cache=None,
+                # Without it, servers are told that there is nobody to ask.
+                elicitation_callback=self._elicit if self._asks else None,
             )
             async with asyncio.timeout(START_LIMIT):
                 await client.__aenter__()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from coupler.mcp.attendance import Attendant
 from coupler.mcp.errors import McpError, named, shown
 from coupler.mcp.package import load_connections
 from coupler.mcp.surroundings import Surroundings
 from coupler.mcp.tool import Tool, ToolResult
-from coupler.schema.v1 import McpServer
+from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse, McpServerStdio
 
 if TYPE_CHECKING:
     from coupler.mcp.connection import Connection
@@ -30,12 +31,28 @@ def server_name(server: McpServer) -> str:
     return name
 
 
+def variables_of(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
+    """What servers are given by name, in variables and headers: some of it may be secret by its name."""
+    for server in servers:
+        match server:
+            case McpServerStdio(env=variables):
+                yield {variable.name: variable.value for variable in variables}
+            case McpServerHttp(headers=headers) | McpServerSse(headers=headers):
+                yield {header.name: header.value for header in headers}
+                # Behind the scheme, as in `Bearer`, comes the token itself.
+                yield {header.name: header.value.rpartition(" ")[2] for header in headers}
+
+
 class Servers:
     """The servers of one session, by name. Its state has one owner: this object, on the event loop."""
 
-    def __init__(self, entries: Mapping[str, McpServer], surroundings: Surroundings) -> None:
+    def __init__(
+        self, entries: Mapping[str, McpServer], surroundings: Surroundings, *, asks: bool = False
+    ) -> None:
         self._entries = dict(entries)
         self._surroundings = surroundings
+        self._asks = asks
+        """Whether somebody is there whom servers can ask something in the middle of a call."""
         self._connections: dict[str, Connection] = {}
         self._is_closed = False
         self.broken: dict[str, McpError] = {}
@@ -45,6 +62,11 @@ class Servers:
     def names(self) -> tuple[str, ...]:
         """Their names."""
         return (*self._entries,)
+
+    @property
+    def entries(self) -> Mapping[str, McpServer]:
+        """What is known of each, by name."""
+        return dict(self._entries)
 
     async def tools(self) -> list[Tool]:
         """The tools of all servers; those of one that fails are missing, and `broken` says why."""
@@ -75,9 +97,10 @@ class Servers:
         arguments: dict[str, Any],
         limit: float | None,
         call_id: str | None = None,
+        attendant: Attendant | None = None,
     ) -> ToolResult:
         """Use a tool of a server, with `limit` seconds for the answer; raises McpError."""
-        return await (await self._connection(name)).call(tool, arguments, limit, call_id)
+        return await (await self._connection(name)).call(tool, arguments, limit, call_id, attendant)
 
     def check(self, name: str) -> None:
         """Raise McpError if there is no such server."""
@@ -113,6 +136,6 @@ class Servers:
             raise McpError("lost", name, f"{named(name)} is not used any more: the session was left")
         connection: Connection | None = self._connections.get(name)
         if connection is None:
-            connection = module.Connection(name, self._entries[name], self._surroundings)
+            connection = module.Connection(name, self._entries[name], self._surroundings, asks=self._asks)
             self._connections[name] = connection
         return connection

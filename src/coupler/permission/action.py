@@ -34,3 +34,5 @@ class Action(Struct, frozen=True, kw_only=True):
     """Where the command would run."""
     roots: tuple[str, ...] = ()
     """The directories of the session: its own, and the additional ones."""
+    is_gated: bool = False
+    """Whether it is asked about also where nobody would need an allowance for it: who offers it wants so."""

@@ -57,6 +57,11 @@ class Permissions:
         self._choices = choices
         self._project = os.path.realpath(project)
 
+    @property
+    def has_restrictions(self) -> bool:
+        """Whether a rule is against anything, or wants to be asked about anything."""
+        return any(rule.effect != "allow" for rule in self._rules)
+
     def judge(self, action: Action) -> Verdict:
         """Decide about an action; raises nothing, whatever the action says."""
         roots = real_directories(action.roots)
@@ -107,7 +112,7 @@ class Permissions:
         for rule in self._rules:
             if rule.effect == "allow" and coverage.covers(rule, claim):
                 return f"{claim} is allowed by {rule.described}"
-        if coverage.action.server is not None:
+        if coverage.action.server is not None or coverage.action.is_gated:
             return None
         if isinstance(claim, PathClaim) and claim.kind == "read" and coverage.is_ordinary(claim):
             return f"{claim} is inside of the session's directories"

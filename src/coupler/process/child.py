@@ -127,8 +127,11 @@ class Child:
         """End the child and its whole group, gently first.
 
         Closes stdin, unless somebody took it and so has to close it; after `linger` seconds sends SIGTERM to
-        the group, and after `grace` more SIGKILL. Cancelled, it kills at once. A second call does nothing.
+        the group, and after `grace` more SIGKILL. Cancelled, it kills at once. A second call does nothing,
+        unless it has no grace: then the patience of the first is over.
         """
+        if not grace and self._ending.locked():
+            self._group.kill()
         async with self._ending:
             if self._ended:
                 return

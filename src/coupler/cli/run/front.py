@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from coupler.cli.run import questions as run_questions
-from coupler.cli.run.answers import GivenAnswers, id_in
-from coupler.cli.run.questions import DONE, default_answer
-from coupler.workflow.engine.front import Answer, Approval
+from coupler.cli.run.answers import GivenAnswers
+from coupler.cli.run.changes import changes_in
+from coupler.cli.run.questions import DONE, Further, default_answer
+from coupler.workflow.engine.front import Answer, Approval, Front
 from coupler.workflow.errors import Parked
 from coupler.workflow.language.inputs import as_input
 
 if TYPE_CHECKING:
+    from coupler.cli.chat.dialogs import Dialogs
     from coupler.cli.question_terminal import QuestionTerminal
     from coupler.cli.run.screen import Screen
+    from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
+    from coupler.workflow.engine.front import Wish
     from coupler.workflow.engine.stepping import Choice
     from coupler.workflow.journal.happenings import Place
     from coupler.workflow.language.definition import Input
 
 
-class CommandFront:
+class CommandFront(Front):
     """Answers by options first; then somebody is asked, or the run waits for somebody."""
 
     def __init__(
@@ -40,8 +46,23 @@ class CommandFront:
         self._talking: Place | None = None
         """The conversation that goes on."""
 
-    async def approve(self, place: Place, question: str, default: bool | None) -> Approval:
-        given = self._answers.approval_for(place)
+    @property
+    def is_present(self) -> bool:
+        return self._terminal is not None and self._approval is None
+
+    @property
+    def shows_forms(self) -> bool:
+        return self._terminal is not None
+
+    @property
+    def shows_pages(self) -> bool:
+        return self._terminal is not None
+
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
+        # What is given for a conversation are messages, and no answers to what its agent wishes.
+        given = self._answers.approval_for(place) if wish is None else None
         given = self._approval if given is None else given
         if given is not None:
             return Approval(given, "option")
@@ -49,14 +70,15 @@ class CommandFront:
             return Approval(bool(default), "nobody" if default is None else "default")
         async with self._screen.aside(), self._terminal.turn():
             shown = self._screen.mask(question)
-            approved = await run_questions.ask_approval(self._terminal, str(place), shown, default)
-        if approved is None:
+            approval = await run_questions.ask_permission(
+                self._terminal, str(place), shown, default, self._further(wish)
+            )
+        if approval is None:
             raise Parked(f"{place} waits for a yes or no: resume it at a terminal, or with --yes or --no")
-        return Approval(approved, "user")
+        return approval
 
     async def ask(self, place: Place, question: str, answer: Input) -> Answer:
-        # A form of an agent comes in the name of its step, which has other answers.
-        given = self._answers.text_for(place) if answer.name == id_in(place.path) else None
+        given = self._answers.text_for(place)
         if given is not None:
             return Answer(given, as_input(answer, given, self._cwd), "option")
         if self._terminal is None and answer.default is not msgspec.UNSET:
@@ -81,6 +103,16 @@ class CommandFront:
         async with self._screen.aside(), self._terminal.turn():
             return await run_questions.ask_message(self._terminal, str(place), shown, has_hint=is_first)
 
+    async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
+        shown = msgspec.structs.replace(form, message=self._named(place, form.message))
+        async with self._dialogs() as dialogs:
+            return False if dialogs is None else await dialogs.form(shown)
+
+    async def open_page(self, place: Place, page: UrlRequest, call: str | None) -> bool | None:
+        shown = msgspec.structs.replace(page, message=self._named(place, page.message))
+        async with self._dialogs() as dialogs:
+            return False if dialogs is None else await dialogs.page(shown)
+
     async def choose(self, place: Place, title: str) -> Choice:
         """What becomes of a step, in a run that goes step by step."""
         assert self._terminal is not None
@@ -88,11 +120,40 @@ class CommandFront:
             choice = await run_questions.ask_choice(self._terminal, str(place), self._screen.mask(title))
         return "stop" if choice is None else choice
 
+    @asynccontextmanager
+    async def _dialogs(self) -> AsyncIterator[Dialogs | None]:
+        """For what an agent asks; None if nobody is there."""
+        if self._terminal is None:
+            yield None
+            return
+        # Imported on use: few agents ask.
+        from coupler.cli.chat.dialogs import Dialogs
+        from coupler.cli.exec.form import FormFront
 
-class RehearsalFront:
+        async with self._screen.aside(), self._terminal.turn():
+            yield Dialogs(FormFront(self._terminal))
+
+    def _named(self, place: Place, message: str) -> str:
+        return f"{place}: {self._screen.mask(message)}"
+
+    def _further(self, wish: Wish | None) -> Further:
+        """What is shown of a wish besides the question; secrets are never kept, nor shown."""
+        if wish is None:
+            return Further()
+        offers = (wish.offer(approved=True), wish.offer(approved=False))
+        always, never = (
+            None if offer is None or self._screen.mask(offer.text) != offer.text else offer.text
+            for offer in offers
+        )
+        return Further(self._screen.mask(changes_in(wish.tool_call)), always, never)
+
+
+class RehearsalFront(Front):
     """Of a dry run, in which nobody is asked: what would be asked is told by the steps."""
 
-    async def approve(self, place: Place, question: str, default: bool | None) -> Approval:
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
         return Approval(True, "default")
 
     async def ask(self, place: Place, question: str, answer: Input) -> Answer:

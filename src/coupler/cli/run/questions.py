@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from coupler.cli.run.answers import NO, YES
 from coupler.cli.sessions.wording import clean, one_line
 from coupler.thread import in_thread
-from coupler.workflow.engine.front import Answer
+from coupler.workflow.engine.front import Answer, Approval
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import as_input
 
@@ -47,19 +47,42 @@ _CHOICES: Mapping[str, Choice] = {
 }
 
 
+class Further(NamedTuple):
+    """What a question about an agent's call has besides its words."""
+
+    changes: str = ""
+    """What it would change in files."""
+    always: str | None = None
+    never: str | None = None
+    """What a yes or a no for good would mean; None if there is none."""
+
+
 async def ask_approval(
     terminal: QuestionTerminal, name: str, question: str, default: bool | None
 ) -> bool | None:
     """Yes or no; None if the person has left."""
-    choices = "[Y/n]" if default else "[y/N]"
-    prompt = f"{asked(name, question)} {choices} "
+    approval = await ask_permission(terminal, name, question, default, Further())
+    return None if approval is None else approval.approved
+
+
+async def ask_permission(
+    terminal: QuestionTerminal, name: str, question: str, default: bool | None, further: Further
+) -> Approval | None:
+    """Yes or no, once or for good; None if the person has left."""
+    for_good = {"a": further.always, "x": further.never}
+    meanings = {letter: meaning for letter, meaning in for_good.items() if meaning is not None}
+    choices = f"[{'/'.join(['Y/n' if default else 'y/N', *meanings])}]"
+    below = [f"    {line}" for line in clean(further.changes).splitlines()]
+    below += [f"  {letter}: {one_line(meaning)}" for letter, meaning in meanings.items()]
+    prompt = "\n".join([asked(name, question), *below, ""] if below else [asked(name, question)])
+    prompt = f"{prompt} {choices} "
     while line := await terminal.ask(prompt):
         word = line.strip().lower()
-        if not word:
-            return bool(default)
-        if word in YES | NO:
-            return word in YES
-        prompt = f"  Answer y or n {choices} "
+        if word in meanings:
+            return Approval(word == "a", "user", is_for_good=True)
+        if word in YES | NO or not word:
+            return Approval(word in YES if word else bool(default), "user")
+        prompt = f"  Answer {' or '.join(['y', 'n', *meanings])} {choices} "
     terminal.write("\n")
     return None
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def checked(library: Library, names: Sequence[str]) -> tuple[int, list[Problem]]:
     """How many workflows were checked, and each problem once; without names it is all of them."""
-    chosen = names or [found.name for found in library.all()]
+    from coupler.workflow.language.library import is_path
+
+    chosen = names or [found.file if is_path(found.name) else found.name for found in library.all()]
     problems: dict[Problem, None] = {}
     for name in dict.fromkeys(chosen):
         problems.update(dict.fromkeys(library.check(name).problems))

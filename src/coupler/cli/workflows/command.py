@@ -52,10 +52,11 @@ def list_workflows(is_json: bool) -> None:
     On a terminal it is a table. To a pipe it writes one workflow a line, with
     tabs between name, origin, state, file and description.
     """
-    from coupler.cli.workflows.table import rows_of, write_json, write_lines, write_table
+    from coupler.cli.workflows.table import remarks_on, rows_of, write_json, write_lines, write_table
 
     with _library() as library, kept_store(None, PROGRAM) as store:
         rows = rows_of(library, None if store is None else store.trust)
+        hidden = library.hidden()
     output = _forgiving_output()
     if is_json:
         write_json(rows, output)
@@ -64,10 +65,8 @@ def list_workflows(is_json: bool) -> None:
     elif rows:
         write_table(rows, output)
     output.flush()
-    if not rows:
-        sys.stderr.write("There is no workflow yet: `coupler workflows new NAME` begins one.\n")
-    elif any(row.state == "not trusted" for row in rows):
-        sys.stderr.write("Some are not trusted yet: read them, then run `coupler trust`.\n")
+    for remark in remarks_on(rows, hidden):
+        sys.stderr.write(f"{remark}\n")
 
 
 @workflows.command(short_help="Read what a workflow takes, does and gives.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
@@ -47,6 +47,20 @@ def _row(found: Found | Broken, library: Library, trust: TrustedFiles | None) ->
     is_trusted = found.origin == "user" or not untrusted_of(found, library, trust)
     state: Literal["ready", "not trusted"] = "ready" if is_trusted else "not trusted"
     return Row(name, found.origin, state, file, one_line(found.workflow.description))
+
+
+def remarks_on(rows: Sequence[Row], hidden: Sequence[str]) -> Iterator[str]:
+    """What is to be said about them besides; `hidden` names the user's own ones that are not used here."""
+    from coupler.workflow.language.slash_commands import no_command
+
+    if not rows:
+        yield "There is no workflow yet: `coupler workflows new NAME` begins one."
+    if any(row.state == "not trusted" for row in rows):
+        yield "Some are not trusted yet: read them, then run `coupler trust`."
+    yield from (f"`{one_line(name)}` is the project's: your own one is not used here." for name in hidden)
+    for row in rows:
+        if row.state != "broken" and (reason := no_command(row.name)):
+            yield f"`{row.name}`: {reason}."
 
 
 def write_table(rows: Sequence[Row], stream: IO[str]) -> None:

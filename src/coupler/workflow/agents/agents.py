@@ -11,32 +11,30 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from coupler.client.errors import AgentError
 from coupler.client.kept import LOAD, RESUME
 from coupler.client.opening import OpeningOptions
 from coupler.client.remote import RemoteAgent
 from coupler.client.session import RemoteSession
-from coupler.thread import in_thread
+from coupler.permission.choices import Choices
+from coupler.workflow.agents.connected import Connected, Earlier, Held, Order
 from coupler.workflow.agents.spending import Spending
-from coupler.workflow.agents.start import Start, made
+from coupler.workflow.agents.start import Start
 from coupler.workflow.agents.telling import LONGEST_LINE
 from coupler.workflow.agents.transcripts import Kept, told_to, transcript_of
 from coupler.workflow.journal.result import Usage
 from coupler.workflow.language.definition import Agent, Converse, Limits, Workflow, all_steps, lists_of
 
 if TYPE_CHECKING:
-    from coupler.client.elicitation import FormAnswer, FormRequest
     from coupler.schema.v1 import McpServer
     from coupler.store.store import Store
-    from coupler.workflow.agents.exchange import Exchange
-    from coupler.workflow.agents.files import Touch
     from coupler.workflow.agents.interception import Interception
+    from coupler.workflow.engine.front import Front
     from coupler.workflow.language.bundle import Bundle
 
 log = logging.getLogger("coupler.workflow")
@@ -51,104 +49,34 @@ CLOSE_LIMIT = 5.0
 """Seconds that an agent has to close a session that nobody needs any more."""
 
 
-class Earlier(NamedTuple):
-    """The session of an earlier step, as its result has it."""
-
-    session_id: str
-    agent: str
-
-
-class Order(NamedTuple):
-    """The session that a step wants."""
-
-    start: Start
-    options: OpeningOptions
-    servers: tuple[McpServer, ...] = ()
-    is_intercepted: bool = False
-    earlier: Earlier | None = None
-    is_kept: bool = False
-    """Whether a later step may go on with it."""
-    transcript: str | None = None
-    """What was said in the earlier session, if that is not in the journal as steps have it."""
-
-    @property
-    def opening(self) -> tuple[Start, tuple[McpServer, ...], bool]:
-        """What is settled when a session is opened."""
-        return self.start, self.servers, self.is_intercepted
-
-
-@dataclass(eq=False)
-class Held:
-    """A session that this process holds. It belongs to one step at a time."""
-
-    session: RemoteSession
-    order: Order
-    """What it was opened for."""
-    connected: Connected
-    told: str | None = None
-    """What stands for the instructions that it has heard before a prompt."""
-    after: str | None = None
-    """The session in whose place it was opened."""
-    transcript: str | None = None
-    """What was said there, until it has been told."""
-    reason: str | None = None
-    """Why it is not the session that was wanted."""
-    exchange: Exchange | None = None
-    """The prompt that runs."""
-    interception: Interception | None = None
-
-    @property
-    def start(self) -> Start:
-        return self.order.start
-
-    @property
-    def key(self) -> Earlier:
-        return Earlier(self.session.id, self.start.agent)
-
-    def serves(self, order: Order) -> bool:
-        """Whether it can go on for this order as it is: what it was opened with cannot be changed."""
-        return not self.session.is_over and self.order.opening == order.opening
-
-
-class Connected:
-    """An agent's process, and the sessions that it has open for us."""
-
-    def __init__(self) -> None:
-        self.agent: RemoteAgent
-        self.users = 0
-        self.last_used = 0.0
-        self.sessions: dict[str, Held] = {}
-
-    async def start(self, start: Start) -> None:
-        self.agent = await in_thread(lambda: made(start, self._fill_in, self._may_touch))
-        await self.agent.__aenter__()
-
-    def release(self) -> None:
-        """Somebody uses it no longer."""
-        self.users -= 1
-        self.last_used = time.monotonic()
-
-    async def _fill_in(self, form: FormRequest) -> FormAnswer:
-        """A form goes to the step whose prompt runs; nobody else can answer it."""
-        held = self.sessions.get(form.session_id or "")
-        return False if held is None or held.exchange is None else await held.exchange.fill_in(form)
-
-    async def _may_touch(self, session_id: str, touch: Touch, path: str) -> bool:
-        """Files are for the step whose prompt runs; outside of it there are no rules to judge by."""
-        held = self.sessions.get(session_id)
-        return held is not None and held.exchange is not None and await held.exchange.may_touch(touch, path)
-
-
 class Agents:
     """Of one run; an async context manager that leaves no process behind."""
 
     def __init__(
-        self, *, store: Store | None = None, bundle: Bundle, limits: Limits | None = None, journal: Kept
+        self,
+        *,
+        store: Store | None = None,
+        bundle: Bundle,
+        limits: Limits | None = None,
+        journal: Kept,
+        front: Front,
+        mcp_servers: tuple[McpServer, ...] = (),
+        choices: Mapping[str, Choices] | None = None,
     ) -> None:
-        """`limits` are those of the whole run; what was spent of them before is in the journal."""
+        """`limits` are those of the whole run; what was spent of them before is in the journal.
+
+        `mcp_servers` are for all agents, and of two with one name these count. `choices` are those that were
+        made before, by their directories.
+        """
         self.store = None if store is None or store.path == ":memory:" else store.path
+        self._front = front
+        self._choice_store = store
+        self._choices = dict(choices or {})
         self.spending = Spending(limits, journal)
         self.journal = journal
+        self.mcp_servers = mcp_servers
+        self.replaced_servers: set[str] = set()
+        """Names of servers of which it was told that another one is used."""
         self._continued = {workflow.file: _continued_steps(workflow) for workflow in bundle.workflows}
         self._connected: dict[Start, Connected] = {}
         self._ending: dict[asyncio.Future[None], RemoteAgent] = {}
@@ -208,6 +136,12 @@ class Agents:
     def is_continued(self, step: Agent | Converse, workflow: Workflow) -> bool:
         """Whether another step may go on with this one's session."""
         return step.id in self._continued.get(workflow.file, ())
+
+    def choices_in(self, directory: str) -> Choices:
+        """What the user has chosen for good about what agents do there."""
+        if directory not in self._choices:
+            self._choices[directory] = Choices(directory, self._choice_store)
+        return self._choices[directory]
 
     def name_call(self, id: str, place: str) -> str:
         """An agent's id for a tool call, or one made of it if the run has that already."""
@@ -306,7 +240,7 @@ class Agents:
         async with self._starting.setdefault(start, asyncio.Lock()):
             connected = self._connected.get(start)
             if connected is None:
-                connected = Connected()
+                connected = Connected(self._front)
                 await connected.start(start)
                 self._connected[start] = connected
         connected.users += 1

@@ -5,6 +5,7 @@ All of it is settled before anything is started, so that a mistake costs no proc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,12 +16,13 @@ from coupler.client.errors import AgentError
 from coupler.client.opening import OpeningOptions
 from coupler.config import keys
 from coupler.config.errors import ConfigError
+from coupler.mcp.errors import shown
 from coupler.mcp.servers import merged
 from coupler.providers.command_line import READ_ONLY
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
 from coupler.thread import in_thread
-from coupler.workflow.agents.agents import Earlier, Order
 from coupler.workflow.agents.briefing import Briefing, briefing_of, rendered
+from coupler.workflow.agents.connected import Earlier, Order
 from coupler.workflow.agents.failures import step_error
 from coupler.workflow.agents.profiles import Plain, Role, joined, role_of
 from coupler.workflow.agents.spending import StepBudget
@@ -28,6 +30,7 @@ from coupler.workflow.agents.start import Native, Start, Wanted, start_of
 from coupler.workflow.agents.tool_rules import ToolRules
 from coupler.workflow.engine.scope import Steps
 from coupler.workflow.errors import StepError
+from coupler.workflow.journal.happenings import Noted
 from coupler.workflow.language.definition import (
     Agent,
     Converse,
@@ -231,10 +234,23 @@ def _budget(set_up: Prompted, attempt: Attempt) -> StepBudget:
 
 
 def _servers(set_up: Prompted, attempt: Attempt, config: Config) -> tuple[McpServer, ...]:
-    """Those of the step, its agent and its workflow, over those of `coupler.toml`."""
+    """Those of the step, its agent and its workflow, over those of `coupler.toml`; the editor's over all."""
     configured = config[keys.MCP]
-    named = [_server(server, attempt) for server in set_up.mcp_servers]
-    return tuple(merged(configured, named).values())
+    of_workflow = merged(configured, [_server(server, attempt) for server in set_up.mcp_servers])
+    servers = merged(of_workflow.values(), attempt.agents.mcp_servers)
+    _tell_replaced([name for name in of_workflow if servers[name] != of_workflow[name]], attempt)
+    return tuple(servers.values())
+
+
+def _tell_replaced(names: Iterable[str], attempt: Attempt) -> None:
+    """Say once in a run that a server is not the one that its workflow means."""
+    told = attempt.agents.replaced_servers
+    for name in names:
+        if name not in told:
+            told.add(name)
+            attempt.emit(
+                Noted(text=f"the editor's MCP server `{shown(name)}` is used, and not the workflow's own")
+            )
 
 
 def _server(server: Server, attempt: Attempt) -> McpServer:

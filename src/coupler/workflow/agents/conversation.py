@@ -15,8 +15,8 @@ from msgspec import UNSET
 
 from coupler.client.errors import AgentError
 from coupler.relay.handover import marked
-from coupler.workflow.agents.agents import Earlier, Held
 from coupler.workflow.agents.casting import Cast, cast
+from coupler.workflow.agents.connected import Earlier, Held
 from coupler.workflow.agents.exchange import Exchange, note_how_it_goes_on
 from coupler.workflow.agents.failures import step_error
 from coupler.workflow.agents.start import words_for_login

@@ -6,43 +6,37 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from coupler.client.action import action_of
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, TurnFinished
-from coupler.client.policy import PermissionRequest, Policy, Verdict
+from coupler.client.policy import Policy
 from coupler.client.reply import Reply
-from coupler.client.rules import READING_KINDS
 from coupler.client.usage import TurnUsage
-from coupler.events import ToolCall
-from coupler.schema.v1 import ToolCallLocation
-from coupler.thread import in_thread
 from coupler.workflow.agents.briefing import instructed
+from coupler.workflow.agents.elicitations import filled_in, opened
 from coupler.workflow.agents.failures import step_error
-from coupler.workflow.agents.form_questions import answers_to
-from coupler.workflow.agents.permission_question import question_about
+from coupler.workflow.agents.judging import Judging
 from coupler.workflow.agents.spending import usage_of
 from coupler.workflow.agents.start import words_for_login
-from coupler.workflow.agents.telling import MOST_SAID, MOST_SHOWN, Telling, shortened
-from coupler.workflow.agents.tool_rules import Judgement, ToolRules
+from coupler.workflow.agents.telling import MOST_SAID, Telling
+from coupler.workflow.agents.tool_rules import ToolRules
 from coupler.workflow.agents.transcripts import ASKED, asked
 from coupler.workflow.engine.flow import Stopped
-from coupler.workflow.engine.gates import ask_approval
 from coupler.workflow.errors import Parked, StepError
-from coupler.workflow.journal.happenings import ApprovalGiven, Decided, Noted, Used
+from coupler.workflow.journal.happenings import Decided, Noted, Used
 from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Gate
 
 if TYPE_CHECKING:
-    from coupler.client.elicitation import FormAnswer, FormRequest
-    from coupler.permission.action import Action
-    from coupler.workflow.agents.agents import Held
-    from coupler.workflow.agents.files import Touch
+    from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
+    from coupler.events import ToolCall
+    from coupler.workflow.agents.connected import Held
     from coupler.workflow.agents.spending import StepBudget
     from coupler.workflow.engine.attempt import Attempt
+    from coupler.workflow.engine.front import OpenFiles
 
 
 class Exchange:
-    """Belongs to the task of its step. What its agent asks meanwhile is decided here."""
+    """Belongs to the task of its step; what its agent asks meanwhile comes here."""
 
     def __init__(
         self, held: Held, attempt: Attempt, rules: ToolRules, gate: Gate | None, budget: StepBudget
@@ -50,14 +44,10 @@ class Exchange:
         self._held = held
         self._session = held.session
         self._attempt = attempt
-        self._rules = rules
-        self._gate = gate or Gate()
         self._budget = budget
         self.telling = Telling(attempt.emit, self._name_call)
+        self.judging = Judging(held.session, attempt, rules, gate or Gate(), self.telling, self._give_up)
         self._usage: TurnUsage | None = None
-        self._is_in_turn = False
-        """What the agent asks outside of it, maybe right behind its answer, is no step's any more."""
-        self._granted: list[Action] = []
         self._given_up: Parked | Stopped | None = None
 
     async def ask(
@@ -66,7 +56,7 @@ class Exchange:
         """The agent's whole answer; raises `StepError`, which has what had come, if there is none."""
         text = self._opening(prompt, system)
         stop_listening = self._session.on_event(self._notice)
-        self._session.policy = Policy(self._permit, self._rules.remedy)
+        self._session.policy = Policy(self.judging.permit, self.judging.remedy)
         self._held.exchange = self
         try:
             return await self._answered(text, schema, repairs)
@@ -76,6 +66,7 @@ class Exchange:
             raise
         finally:
             self._held.exchange = None
+            self.judging.end()
             self._session.policy = Policy.deny_all()  # what comes between turns is nobody's step
             stop_listening()
             self.telling.settle()
@@ -97,38 +88,23 @@ class Exchange:
             **more,
         )
 
+    @property
+    def files(self) -> OpenFiles | None:
+        """The files that the agent reads and writes in the place of those on the disk."""
+        return self._attempt.front.files
+
     async def fill_in(self, form: FormRequest) -> FormAnswer:
-        """What the user answers to a form of the agent; it is declined if that cannot be asked for."""
-        return await answers_to(form, self._attempt)
+        """What the user answers to a form of the agent."""
+        return await filled_in(form, self._named(form.tool_call), self._attempt)
 
-    async def may_call(self, request: PermissionRequest) -> bool:
-        """Whether a call to an MCP server may pass. The agent was given it: what no rule is against may."""
-        judgement = await self._judged(request)
-        return judgement in ("allow", "undecided") or (judgement == "ask" and await self._ask(request))
+    async def open_page(self, page: UrlRequest) -> bool | None:
+        """Whether the user opens a page for the agent; it is not shown if a rule is against it."""
+        if not await self.judging.may_show(page.url):
+            return False
+        return await opened(page, self._named(page.tool_call), self._attempt)
 
-    async def may_touch(self, touch: Touch, path: str) -> bool:
-        """Whether a file may be read or written through us, for which the agent has not asked."""
-        title = f"{'Read' if touch == 'read' else 'Write'} {path}"
-        call = ToolCall(id="", title=title, kind=touch, locations=(ToolCallLocation(path),))
-        request = PermissionRequest(call, (), self._session.cwd, self._session.roots)
-        judgement = await self._judged(request)
-        if judgement == "ask":
-            judgement = (
-                "allow" if self._is_granted(action_of(request)) or await self._ask(request) else "deny"
-            )
-        if judgement != "deny":
-            return True
-        remedy = await in_thread(lambda: self._rules.remedy(request))
-        self._attempt.emit(Noted(text=shortened(f"denied: {title}; {remedy}", MOST_SHOWN)))
-        return False
-
-    def _is_granted(self, action: Action) -> bool:
-        """Whether somebody has allowed just this in this turn."""
-        return any(
-            set(action.paths) <= set(granted.paths)
-            and (action.kind == "read" or granted.kind not in READING_KINDS)
-            for granted in self._granted
-        )
+    def _named(self, call: ToolCall | None) -> str | None:
+        return None if call is None else self.telling.call_named(call.id)
 
     def _name_call(self, id: str) -> str:
         return self._attempt.agents.name_call(id, str(self._attempt.place))
@@ -183,9 +159,9 @@ class Exchange:
             self._session.end_turn(AgentError("limit", said))
         match observation:
             case PromptSent():
-                self._is_in_turn = True
+                self.judging.is_in_turn = True
             case TurnFinished(reply=reply):
-                self._is_in_turn = False
+                self.judging.is_in_turn = False
                 if reply is not None:
                     self._usage = reply.usage
 
@@ -197,34 +173,6 @@ class Exchange:
         self._attempt.emit(Used(usage=used))
         for kept in self._attempt.agents.spending.add(self._attempt.place, used, self._session):
             self._attempt.emit(kept)
-
-    async def _permit(self, request: PermissionRequest) -> Verdict:
-        judgement = await self._judged(request)
-        if judgement != "ask":
-            return judgement == "allow"
-        return await self._ask(request)
-
-    async def _judged(self, request: PermissionRequest) -> Judgement:
-        return await in_thread(lambda: self._rules.judge(request)) if self._is_in_turn else "deny"
-
-    async def _ask(self, request: PermissionRequest) -> bool:
-        # What a workflow says of its own questions is not said of those that the user wants to be asked.
-        gate = Gate() if await in_thread(lambda: self._rules.is_of_user(request)) else self._gate
-        name = self.telling.call_named(request.tool_call.id) if request.tool_call.id else None
-        try:
-            approval = await ask_approval(gate, self._attempt, question_about(request), name)
-        except asyncio.CancelledError:
-            # The agent, or who cancelled its turn, does not want to know any more.
-            self._attempt.emit(ApprovalGiven(approved=False, by="nobody", call=name))
-            raise
-        except Parked as parked:
-            self._give_up(parked)
-            return False
-        if approval.approved:
-            self._granted.append(action_of(request))
-        elif gate.on_deny == "stop":
-            self._give_up(Stopped("cancelled", f"{self._attempt.place} was denied"))
-        return approval.approved
 
     def _give_up(self, reason: Parked | Stopped) -> None:
         """End the turn for a reason that is not the agent's."""

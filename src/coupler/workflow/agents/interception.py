@@ -29,7 +29,7 @@ from coupler.schema.v1 import Content, McpServer
 from coupler.workflow.engine.tracing import span
 
 if TYPE_CHECKING:
-    from coupler.workflow.agents.agents import Held
+    from coupler.workflow.agents.connected import Held
 
 log = logging.getLogger("coupler.workflow")
 
@@ -102,7 +102,7 @@ class Interception:
         if not is_told:
             exchange.telling.called(call)
         request = PermissionRequest(call, (), self.held.session.cwd, self.held.session.roots)
-        if not await exchange.may_call(request):
+        if not await exchange.judging.may_call(request):
             result = text_result(DENIED, is_error=True)
         else:
             result = await self._passed_on(server, tool, arguments)

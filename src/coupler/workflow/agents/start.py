@@ -21,13 +21,12 @@ from coupler.coupling import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect
 from coupler.process.command import split_command
 from coupler.process.errors import SpawnError
 from coupler.providers.registry import ENTRIES, provider
-from coupler.workflow.agents.files import StepOffer
+from coupler.workflow.agents.offer import StepOffer
 
 if TYPE_CHECKING:
-    from coupler.client.elicitation import OnForm
     from coupler.client.files import FileAccess
     from coupler.client.remote import RemoteAgent
-    from coupler.workflow.agents.files import MayTouch
+    from coupler.workflow.agents.offer import Asked
 
 FORMS = frozenset({"acp", "native"})
 
@@ -95,27 +94,27 @@ def start_of(wanted: Wanted) -> Start:
     return start._replace(store=wanted.store, native=wanted.native, asks=asks)
 
 
-def made(start: Start, on_form: OnForm, may_touch: MayTouch) -> RemoteAgent:
+def made(start: Start, asked: Asked) -> RemoteAgent:
     """The agent, not started yet; raises `AgentError`. May wait for a disk."""
-    agent = _made(start, on_form)
-    agent.offer_instead(StepOffer(files=agent.wanted_files, on_form=on_form, may_touch=may_touch))
+    agent = _made(start)
+    agent.offer_instead(StepOffer(agent.wanted_files, asked))
     return agent
 
 
-def _made(start: Start, on_form: OnForm) -> RemoteAgent:
+def _made(start: Start) -> RemoteAgent:
     env = dict(start.env)
     if start.native is not None:
         chosen = _chosen(start.agent, start.cwd)
         assert chosen is not None
-        return _native(start, chosen, {**chosen.entry.env, **env}, on_form)
+        return _native(start, chosen, {**chosen.entry.env, **env})
     agent: str | list[str] = start.agent
     if _is_python(start.agent):
         kept = ["--no-store"] if start.store is None else ["--store", start.store]
         agent = [sys.executable, "-P", "-m", "coupler", "serve", start.agent, *kept]
-    return connect(agent, cwd=start.cwd, env=env or None, files=start.files, on_form=on_form)
+    return connect(agent, cwd=start.cwd, env=env or None, files=start.files)
 
 
-def _native(start: Start, chosen: Chosen, env: Mapping[str, str], on_form: OnForm) -> RemoteAgent:
+def _native(start: Start, chosen: Chosen, env: Mapping[str, str]) -> RemoteAgent:
     assert start.native is not None
     name = chosen.entry.native or ""
     model, system, options = start.native
@@ -134,7 +133,7 @@ def _native(start: Start, chosen: Chosen, env: Mapping[str, str], on_form: OnFor
         lambda: LocalLink(agent, store=start.store or False),
         cwd=start.cwd,
         startup_timeout=STARTUP_TIMEOUT,
-        offer=Offer(files=start.files, on_form=on_form),
+        offer=Offer(files=start.files),
         quirks=chosen.entry.quirks,
     )
 

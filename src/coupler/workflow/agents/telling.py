@@ -68,6 +68,10 @@ class Telling:
                 denied = f"denied: {_line(call.title or call.name or call.kind)}"
                 self._emit(Noted(text="; ".join(filter(None, [denied, decision.remedy]))))
 
+    def knows(self, id: str) -> bool:
+        """Whether a call of the agent was told of."""
+        return id in self._calls
+
     def call_named(self, id: str) -> str:
         """What a call of the agent is called in the run."""
         if id not in self._names:

@@ -1,7 +1,7 @@
 """What the agent of a step may do: permission rules, and who is asked about the rest.
 
-Without rules an agent may look at ordinary files of its directory, and nothing else. What a rule wants to be
-asked about, the front is asked; what no rule decides is denied.
+Without rules an agent may look at ordinary files of its directory, and nothing else is decided. What a rule
+wants to be asked about, the front is asked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coupler.agent.permitting import rules_of
 from coupler.client.action import action_of
 from coupler.client.rules import Rules, is_reading
 from coupler.permission.choices import Choices
-from coupler.permission.engine import Permissions
+from coupler.permission.engine import Permissions, Verdict
 from coupler.providers.command_line import READ_ONLY
 from coupler.workflow.errors import StepError
 from coupler.workflow.language.definition import Gate, Tools
@@ -67,6 +67,10 @@ class ToolRules:
             return "ask"
         # A look at nothing in particular is no harm, unless it might be what a rule is against.
         return "allow" if not self._has_denials and is_reading(request) else "undecided"
+
+    def judge_by_choice(self, request: PermissionRequest, choices: Choices) -> Verdict:
+        """What was chosen for good about a call that no rule decides, and what else to offer."""
+        return self._rules.judge(request, choices)
 
     def is_of_user(self, request: PermissionRequest) -> bool:
         """Whether the user or the project wants to be asked about a call, and not the workflow alone."""

@@ -6,30 +6,41 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 from typing import TYPE_CHECKING
 
 from coupler.agent.agent import Agent
-from coupler.agent.command import Command, Invocation, invoked
+from coupler.agent.command import Command
 from coupler.agent.serve_options import NO_STORE
 from coupler.config.errors import ConfigError
 from coupler.extras import MissingExtraError
-from coupler.schema.v1 import StopReason, TextContent
+from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
 from coupler.thread import in_thread
-from coupler.workflow.editor.shelf import ABORT, RESUME, RUNS, Shelf, look_at, state_of
+from coupler.workflow.editor.shelf import Shelf, Shelved, look_at, read_alone, state_of
+from coupler.workflow.editor.typed import Typed, TypedCommand, command_in
 from coupler.workflow.editor.unfinished_run import UnfinishedRun
 from coupler.workflow.errors import RunError, WorkflowError
+from coupler.workflow.language.slash_commands import ABORT, RESUME, RUNS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
+    from coupler.schema.v1 import ContentBlock
     from coupler.store.store import Store
+    from coupler.workflow.editor.front import Reply
     from coupler.workflow.language.bundle import Bundle
+    from coupler.workflow.language.definition import Json, Workflow
 
 log = logging.getLogger("coupler.workflow")
 
 INTERVAL = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two looks at the files, at least."""
+
+REST = 10
+"""How many times as long as a look the time is until the next one, at least."""
 
 FIRST_LOOK = 0.5
 """Seconds that a new session waits for its commands, so that they come with it."""
@@ -54,9 +65,12 @@ class WorkflowAgent(Agent):
         self._news: list[str] = []
         self._told: set[str] = set()
         self._watching: asyncio.Task[None] | None = None
+        self._alone: Shelved | None = None
+        self._secrets: dict[str, dict[str, Json]] = {}
 
     async def opened(self, session: Session) -> None:
         if self._file is not None:
+            await self._read_alone(self._file)
             self._is_known.set()
             self._offer(session)
             return
@@ -64,6 +78,21 @@ class WorkflowAgent(Agent):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK):
                 await self._is_known.wait()
+
+    def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
+        """What was typed for secret inputs; all that was, if its workflow is not known as it is now."""
+        typed = command_in(blocks)
+        unfinished = UnfinishedRun.of(session.state)
+        is_answer = unfinished is not None and unfinished.place is not None
+        if typed is not None and typed.name == RESUME and split_resume(typed.arguments.text)[1]:
+            return typed.arguments.hidden(None)
+        if self._file is not None:
+            return {} if is_answer else Typed.of(blocks).hidden(current(self._alone))
+        if typed is None or typed.name in (ABORT, RESUME, RUNS):
+            return {}
+        if is_answer and typed.name not in self._shelf.names:
+            return {}
+        return typed.arguments.hidden(current(self._shelf.workflows.get(typed.name)))
 
     async def closed(self, session: Session) -> None:
         if self._watching is not None:
@@ -82,19 +111,21 @@ class WorkflowAgent(Agent):
             return "refusal"
         finally:
             self._offer(turn.session)
+            if self._file is not None:
+                await self._read_alone(self._file)
 
     async def _answer(self, turn: Turn) -> StopReason:
-        typed = typed_command(turn)
+        typed = command_in(turn.blocks)
         unfinished = UnfinishedRun.of(turn.session.state)
         if unfinished is not None and unfinished.place is not None:
             return await self._reply(turn, unfinished, typed)
         if typed is not None and (self._file is None or unfinished is not None):
             if typed.name == RESUME:
-                return await self._resume(turn, typed.arguments.strip(), unfinished)
+                return await self._resume(turn, typed.arguments, unfinished)
             if typed.name == RUNS:
                 return await self._show_runs(turn)
         if self._file is not None:
-            return await self._start(turn, self._file, turn.text)
+            return await self._start(turn, self._file, Typed.of(turn.blocks))
         if typed is not None:
             return await self._start(turn, typed.name, typed.arguments)
         from coupler.workflow.editor.wording import listed
@@ -102,7 +133,7 @@ class WorkflowAgent(Agent):
         await turn.say_apart(listed(self._shelf.commands))
         return "end_turn"
 
-    async def _start(self, turn: Turn, given: str, typed: str) -> StopReason:
+    async def _start(self, turn: Turn, given: str, typed: Typed) -> StopReason:
         # Imported on use, here and below: a session is there before its first run.
         from coupler.workflow.editor.choice import inputs_in
         from coupler.workflow.editor.course import Course
@@ -110,26 +141,30 @@ class WorkflowAgent(Agent):
         bundle = await self._read(turn, given)
         command = "" if self._file is not None else f"/{given}"
         inputs = await inputs_in(turn, typed, bundle.main, command)
-        return await Course(turn, self._opened_store(), bundle, given).begin(inputs)
+        await self._warn_of_secrets(turn, typed.hidden(bundle.main))
+        course = Course(turn, self._opened_store(), bundle, given)
+        secrets = {name: inputs[name] for name, each in bundle.main.inputs.items() if each.secret}
+        with self._keeping(secrets, turn.session):
+            return await course.begin(inputs)
 
-    async def _reply(self, turn: Turn, waiting: UnfinishedRun, typed: Invocation | None) -> StopReason:
+    async def _reply(self, turn: Turn, waiting: UnfinishedRun, typed: TypedCommand | None) -> StopReason:
         """What is written while a run waits is for that run."""
         from coupler.workflow.editor.choice import RefusedError
-        from coupler.workflow.editor.course import Course
         from coupler.workflow.editor.front import Reply
-        from coupler.workflow.editor.wording import waits_first
+        from coupler.workflow.editor.wording import still_waits, waits_first
 
         place = waiting.place or ""
         if typed is not None and typed.name == ABORT:
             return await self._abort(turn, waiting)
-        if typed is not None and typed.name in {RESUME, RUNS, *self._shelf.names}:
+        gives_secrets = typed is not None and typed.name == RESUME and "=" in typed.arguments.text
+        if typed is not None and typed.name in {RESUME, RUNS, *self._shelf.names} and not gives_secrets:
             raise RefusedError(waits_first(waiting.run, place))
-        bundle = await self._read(turn, waiting.given)
-        course = Course(turn, self._opened_store(), bundle, waiting.given, Reply(place, turn.text))
         try:
-            return await course.go_on(waiting.run)
-        except RunError as error:
-            raise RefusedError(f"{error}\n\n`/{ABORT}` ends the run.") from None
+            if typed is not None and gives_secrets:
+                return await self._resume(turn, typed.arguments, waiting)
+            return await self._go_on(turn, waiting.run, waiting.given, reply=Reply(place, turn.text))
+        except WorkflowError as error:
+            raise RefusedError(f"{error}\n\n{still_waits(waiting.run, place)}") from None
 
     async def _abort(self, turn: Turn, waiting: UnfinishedRun) -> StopReason:
         from coupler.workflow.journal.runs import end_unheld
@@ -141,22 +176,36 @@ class WorkflowAgent(Agent):
         await turn.say_apart(f"The run `{waiting.run}` {how}.")
         return "end_turn"
 
-    async def _resume(self, turn: Turn, id: str, unfinished: UnfinishedRun | None) -> StopReason:
+    async def _resume(self, turn: Turn, typed: Typed, unfinished: UnfinishedRun | None) -> StopReason:
+        """Go on with the run that is named, or the session's last one, with secrets that are given again."""
         from coupler.workflow.editor.choice import RefusedError, name_of
-        from coupler.workflow.editor.course import Course
         from coupler.workflow.journal.runs import find_run
 
-        store = self._opened_store()
-        if unfinished is not None and id in ("", unfinished.run):
-            run, given = unfinished.run, unfinished.given
-        elif not id:
+        run, inputs = split_resume(typed.text)
+        if unfinished is not None and run in ("", unfinished.run):
+            return await self._go_on(turn, unfinished.run, unfinished.given, inputs)
+        if not run:
             raise RefusedError(f"No run of this session was interrupted; `/{RUNS}` shows those there are.")
-        else:
-            record = await find_run(store, id)
-            run = record.id
-            given = await in_thread(lambda: name_of(record, turn.session.cwd, self._file))
+        record = await find_run(self._opened_store(), run)
+        given = await in_thread(lambda: name_of(record, turn.session.cwd, self._file))
+        return await self._go_on(turn, record.id, given, inputs)
+
+    async def _go_on(
+        self, turn: Turn, run: str, given: str, inputs: str = "", reply: Reply | None = None
+    ) -> StopReason:
+        from coupler.workflow.editor.choice import secrets_again
+        from coupler.workflow.editor.course import Course
+        from coupler.workflow.editor.wording import secrets_needed
+        from coupler.workflow.journal.secrecy import UnknownSecretsError
+
         bundle = await self._read(turn, given)
-        return await Course(turn, store, bundle, given).go_on(run)
+        secrets = {**self._secrets.get(run, {}), **secrets_again(inputs, bundle.main, turn.session.cwd)}
+        course = Course(turn, self._opened_store(), bundle, given, reply)
+        try:
+            with self._keeping(secrets, turn.session):
+                return await course.go_on(run, secrets)
+        except UnknownSecretsError as error:
+            raise RunError(secrets_needed(error.names, run)) from None
 
     async def _show_runs(self, turn: Turn) -> StopReason:
         from coupler.workflow.editor.wording import told_runs
@@ -184,9 +233,31 @@ class WorkflowAgent(Agent):
             self._store = Store.open(kept, config[keys.SYNCHRONOUS])
         return self._store
 
+    @contextlib.contextmanager
+    def _keeping(self, secrets: dict[str, Json], session: Session) -> Iterator[None]:
+        """Remember the secret inputs of a run as long as it can go on: nothing else does."""
+        try:
+            yield
+        finally:
+            unfinished = UnfinishedRun.of(session.state)
+            self._secrets = {} if unfinished is None else {unfinished.run: secrets}
+
+    async def _warn_of_secrets(self, turn: Turn, hidden: Iterable[str]) -> None:
+        from coupler.workflow.editor.wording import typed_secret
+
+        notes = [typed_secret(name) for name in hidden if name.startswith("inputs.")]
+        self._news += [note for note in notes[:1] if note not in self._told]
+        self._told.update(notes)
+        await self._tell_news(turn)
+
+    async def _read_alone(self, file: str) -> None:
+        if current(self._alone) is None:
+            self._alone = await in_thread(lambda: read_alone(file))
+
     async def _watch(self, session: Session) -> None:
         state = None
         while True:
+            began = time.monotonic()
             try:
                 found = await in_thread(lambda: state_of(session.cwd))
                 if found != state:
@@ -195,7 +266,8 @@ class WorkflowAgent(Agent):
             except Exception:
                 log.exception("the workflows of a session could not be looked at")
             self._is_known.set()
-            await asyncio.sleep(INTERVAL)
+            # A clone may have any number of files: looking at them must not keep a processor busy.
+            await asyncio.sleep(max(INTERVAL, REST * (time.monotonic() - began)))
 
     def _put_up(self, session: Session, shelf: Shelf) -> None:
         self._shelf = shelf
@@ -219,11 +291,14 @@ class WorkflowAgent(Agent):
             await turn.notice(title, description or None, severity="warning")
 
 
-def typed_command(turn: Turn) -> Invocation | None:
-    """The slash command that a prompt is by its form, whether there is such a workflow or not."""
-    texts = (block.text.lstrip() for block in turn.blocks if isinstance(block, TextContent))
-    first = next((text for text in texts if text), "")
-    name = first.split(maxsplit=1)[0][1:] if first.startswith("/") else ""
-    if not name or name.startswith("/"):
-        return None
-    return invoked((Command(name, name),), turn.blocks)
+def current(shelved: Shelved | None) -> Workflow | None:
+    """A workflow that was read, if its file is still the same."""
+    return shelved.workflow if shelved is not None and shelved.is_current else None
+
+
+def split_resume(typed: str) -> tuple[str, str]:
+    """The run that is named behind `/resume`, if one is, and the inputs behind it."""
+    first, *rest = typed.split(maxsplit=1) or [""]
+    if "=" in first or first.startswith("-"):
+        return "", typed
+    return first, " ".join(rest)

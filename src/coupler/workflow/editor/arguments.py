@@ -9,38 +9,65 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from coupler.workflow.errors import InputError
 from coupler.workflow.language.definition import Input, Workflow
 
 OPTIONS = ("-i", "--input")
+
+Kind = Literal["input", "option", "free"]
+"""What a word is: an input, the option before one, or free text."""
+
+Word = tuple[re.Match[str], Kind]
 
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'"
 _WORD = re.compile(rf"(?P<before>(?:[^\s=\"']*=){{0,2}})(?P<quoted>{_QUOTED})(?=\s|$)|\S+", re.DOTALL)
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=")
 
 
+class Span(NamedTuple):
+    """A part of a text, and the name of what it is."""
+
+    name: str
+    start: int
+    end: int
+
+
 def words_in(text: str, workflow: Workflow) -> list[str]:
-    """The arguments as `pairs_in` takes them: inputs as options, and all free text as one word."""
-    inputs: list[str] = []
+    """The arguments as `pairs_in` takes them: inputs as options, and all free text as one word.
+
+    Raises InputError for quotes that do not go around a value.
+    """
+    words = [*_words(text, workflow)]
+    _check_quotes(words)
+    inputs = _as_options(words)
     free: list[str] = []
-    waiting_for_input = False
     end = 0
-    for match in _WORD.finditer(text):
-        word = _unquoted(match)
-        if waiting_for_input:
-            inputs.append(word)
-            waiting_for_input = False
-        elif match[0] in OPTIONS:
-            inputs.append(word)
-            waiting_for_input = True
-        elif _is_input(word, workflow):
-            inputs.append(word if word.startswith("--input=") else f"--input={word}")
-        else:
+    for match, kind in words:
+        if kind == "free":
             free += [text[end : match.start()], match[0]]
         end = match.end()
     return [*inputs, *_free_words("".join(free).strip(), inputs, workflow)]
+
+
+def secret_spans(text: str, workflow: Workflow) -> list[Span]:
+    """Where secrets stand, or may stand: what has a name that no input has is taken for one, too."""
+    if not any(declared.secret for declared in workflow.inputs.values()):
+        return []
+    words = [*_words(text, workflow)]
+    taker = _taker(_as_options(words), workflow)
+    spans: list[Span] = []
+    for match, kind in words:
+        if kind == "input":
+            name, start = _named(match)
+            if name not in workflow.inputs or workflow.inputs[name].secret:
+                spans.append(Span(_span_name(name, workflow), start, match.end()))
+        elif kind == "free" and (taker is None or workflow.inputs[taker].secret):
+            spans.append(Span(_span_name(taker, workflow), match.start(), match.end()))
+    return spans
 
 
 def hint_of(workflow: Workflow) -> str:
@@ -66,6 +93,52 @@ def _example(declared: Input) -> str:
     return {"string": "TEXT", "list": "ITEMS", "object": "JSON", "file": "PATH"}.get(
         declared.type, declared.type.upper()
     )
+
+
+def _words(text: str, workflow: Workflow) -> Iterator[Word]:
+    is_awaited = False
+    for match in _WORD.finditer(text):
+        kind: Kind = "free"
+        if is_awaited or _is_input(_unquoted(match), workflow):
+            kind = "input"
+        elif match[0] in OPTIONS:
+            kind = "option"
+        is_awaited = kind == "option"
+        yield match, kind
+
+
+def _check_quotes(words: list[Word]) -> None:
+    names = [_named(match)[0] for match, kind in words if kind == "input" and _is_half_quoted(match)]
+    if names:
+        # What is in them may be a secret, and is not repeated.
+        raise InputError(
+            "\n".join(f"the quotes behind `{name}=` have to go around its value" for name in names)
+        )
+
+
+def _is_half_quoted(match: re.Match[str]) -> bool:
+    name, start = _named(match)
+    value = match[0][start - match.start() :]
+    return bool(name) and match["quoted"] is None and value.startswith(('"', "'"))
+
+
+def _as_options(words: list[Word]) -> list[str]:
+    """The inputs, each behind its option; an option that nothing follows stays alone, to be complained of."""
+    inputs = [_unquoted(match) for match, kind in words if kind == "input"]
+    alone = [match[0] for match, kind in words[-1:] if kind == "option"]
+    return [*(word if word.startswith("--input=") else f"--input={word}" for word in inputs), *alone]
+
+
+def _named(match: re.Match[str]) -> tuple[str, int]:
+    """The name in an input, and where its value begins in the text; without a name all of it is value."""
+    found = _NAME.match(_unquoted(match).removeprefix("--input="))
+    if found is None:
+        return "", match.start()
+    return found[1], match.start() + match[0].index(found[0]) + len(found[0])
+
+
+def _span_name(name: str | None, workflow: Workflow) -> str:
+    return f"inputs.{name}" if name in workflow.inputs else "arguments"
 
 
 def _unquoted(match: re.Match[str]) -> str:
@@ -94,14 +167,15 @@ def _free_words(free: str, inputs: list[str], workflow: Workflow) -> list[str]:
         return []
     whole = _WORD.fullmatch(free)
     text = free if whole is None else _unquoted(whole)
-    left = _one_left(inputs, workflow)
-    return ["--", text] if left is None else [f"--input={left}={text}"]
+    taker = _taker(inputs, workflow)
+    return ["--", text] if taker is None or workflow.inputs[taker].rest else [f"--input={taker}={text}"]
 
 
-def _one_left(inputs: list[str], workflow: Workflow) -> str | None:
-    """The input that the free text must mean; none if one takes the rest, or if it could mean several."""
-    if any(declared.rest for declared in workflow.inputs.values()):
-        return None
+def _taker(inputs: list[str], workflow: Workflow) -> str | None:
+    """The input that the free text is for: the one for the rest, or the one left; none if several are."""
+    for declared in workflow.inputs.values():
+        if declared.rest:
+            return declared.name
     named = {found[1] for each in inputs if (found := _NAME.match(each.removeprefix("--input=")))}
     left = [declared for name, declared in workflow.inputs.items() if name not in named]
     needed = [declared for declared in left if is_needed(declared)]

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from coupler.agent.kept_trust import KeptTrust
 from coupler.extras import need
+from coupler.secrets import Masker, declared_secrets
 from coupler.workflow.editor.arguments import hint_of, words_in
 from coupler.workflow.editor.input_form import asked_for, wanted
 from coupler.workflow.editor.wording import not_trusted, not_valid, unknown_name, wrong_inputs
 from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowError
-from coupler.workflow.language.inputs import bind, pairs_in
+from coupler.workflow.language.inputs import as_input, bind, pairs_in
 from coupler.workflow.language.library import Library, is_path
 from coupler.workflow.language.trusting import untrusted_files
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from coupler.agent.command import Command
     from coupler.agent.turn import Turn
     from coupler.store.run_table import RunRecord
+    from coupler.workflow.editor.typed import Typed
     from coupler.workflow.language.bundle import Bundle
     from coupler.workflow.language.definition import Json, Workflow
 
@@ -60,19 +62,30 @@ def name_of(record: RunRecord, directory: str, served: str | None) -> str:
     return record.workflow
 
 
-async def inputs_in(turn: Turn, typed: str, workflow: Workflow, command: str) -> dict[str, Json]:
+async def inputs_in(turn: Turn, typed: Typed, workflow: Workflow, command: str) -> dict[str, Json]:
     """The inputs that were typed, or filled in where they were wrong; raises RefusedError with the usage."""
-    try:
-        pairs = pairs_in(words_in(typed, workflow), workflow)
-    except InputError as error:
-        raise _refused(error, workflow, command) from None
     cwd = turn.session.cwd
-    filled = await asked_for(turn, f"Inputs of {workflow.name}", wanted(workflow, pairs, cwd))
     try:
+        pairs = typed.meant(pairs_in(words_in(typed.text, workflow), workflow), workflow, cwd)
+        filled = await asked_for(turn, f"Inputs of {workflow.name}", wanted(workflow, pairs, cwd))
         return bind(workflow, {**pairs, **(filled or {})}, cwd)
     except InputError as error:
-        raise _refused(error, workflow, command) from None
+        told = wrong_inputs(error, workflow, f"{command} {hint_of(workflow)}".strip())
+        # What has no name may be a secret that was meant for an input.
+        masker = Masker(declared_secrets(typed.hidden(workflow)))
+        raise RefusedError(masker.mask(typed.spelled(told))) from None
 
 
-def _refused(error: InputError, workflow: Workflow, command: str) -> RefusedError:
-    return RefusedError(wrong_inputs(error, workflow, f"{command} {hint_of(workflow)}".strip()))
+def secrets_again(typed: str, workflow: Workflow, cwd: str) -> dict[str, Json]:
+    """The secret inputs that are given again to a run that goes on; raises RefusedError for any other."""
+    secrets = {name: declared for name, declared in workflow.inputs.items() if declared.secret}
+    named = ", ".join(f"`{name}`" for name in secrets) or "none"
+    try:
+        pairs = pairs_in(words_in(typed, workflow), workflow) if typed.strip() else {}
+        return {name: as_input(secrets[name], text, cwd) for name, text in pairs.items()}
+    except (InputError, KeyError):
+        # What was typed may be a secret, and is not repeated.
+        raise RefusedError(
+            "A run that goes on has its inputs, and takes only secret ones again, each as name=value: "
+            f"here {named}."
+        ) from None

@@ -15,6 +15,7 @@ from coupler.workflow.editor.unfinished_run import UnfinishedRun
 from coupler.workflow.editor.wording import cancelled, outcome, question
 from coupler.workflow.engine.engine import CANCELLED
 from coupler.workflow.engine.starting import Started, Way, begun, resumed, secrets_of
+from coupler.workflow.engine.tracing import joined
 from coupler.workflow.journal.happenings import RunFinished
 
 if TYPE_CHECKING:
@@ -44,7 +45,13 @@ class Course:
         self._bundle = bundle
         self._given = given
         self._front = EditorFront(turn, reply)
-        self._way = Way(self._front, session_id=turn.session.id)
+        project = turn.session.project
+        self._way = Way(
+            self._front,
+            session_id=turn.session.id,
+            mcp_servers=turn.session.mcp_servers,
+            choices={project.directory: project.permitting().choices},
+        )
 
     async def begin(self, inputs: Mapping[str, Json]) -> StopReason:
         """Start it; raises WorkflowError if that cannot be done."""
@@ -54,22 +61,23 @@ class Course:
         async with begun(self._store, self._bundle, inputs, cwd=cwd, way=self._way) as started:
             return await self._take(started, 0)
 
-    async def go_on(self, run: str) -> StopReason:
-        """Resume it; raises WorkflowError if that cannot be done."""
-        self._turn.session.secrets.add(secrets_of(self._bundle, {}))
-        async with resumed(self._store, run, self._bundle, self._way) as started:
+    async def go_on(self, run: str, secret_inputs: Mapping[str, Json]) -> StopReason:
+        """Resume it, with the inputs that are not kept; raises WorkflowError if that cannot be done."""
+        self._turn.session.secrets.add(secrets_of(self._bundle, secret_inputs))
+        async with resumed(self._store, run, self._bundle, self._way, secret_inputs=secret_inputs) as started:
             return await self._take(started, started.run.log.seq)
 
     async def _take(self, started: Started, after: int) -> StopReason:
         run = started.run
         projection = self._front.projection = Projection(self._turn, run, self._bundle.main)
         if after:
-            await projection.recall(self._store)
+            projection.recall()
         self._remember(run, None)
         self._turn.session.keep_state()
         following = asyncio.ensure_future(projection.follow(after))
         try:
-            finished = await started.engine.run()
+            with joined(self._turn.prompt_meta):
+                finished = await started.engine.run()
         except asyncio.CancelledError:
             await self._tell_cancelled(run, following)
             raise

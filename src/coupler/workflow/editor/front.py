@@ -1,31 +1,54 @@
 """Who answers what a workflow asks in an editor: dialogs for a yes or no, the next prompt for all else.
 
 A turn cannot wait for what the user writes next. So a question parks the run, the turn ends, and the next
-prompt is the answer: the run is resumed, comes by the question again, and gets it.
+prompt is the answer: the run is resumed, comes by the question again, and gets it. An agent in the midst of
+its work cannot be left like that: what it asks is a dialog, or declined.
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 
-from coupler.schema.v1 import PermissionOption, RequestPermissionRequest, SelectedPermissionOutcome
+from coupler.agent.permitting import ALLOWING
+from coupler.schema.v1 import (
+    AcceptElicitationResponse,
+    CompleteElicitationNotification,
+    CreateElicitationResponse,
+    CreateFormElicitationRequest,
+    CreateUrlElicitationRequest,
+    DeclineElicitationResponse,
+    RequestPermissionRequest,
+    SelectedPermissionOutcome,
+)
 from coupler.wire.errors import RpcError
-from coupler.workflow.editor.input_form import asked_for, spoken
-from coupler.workflow.engine.front import Answer, Approval
+from coupler.workflow.editor.dialog import call_about, options_for
+from coupler.workflow.editor.files import FilesInEditor
+from coupler.workflow.editor.input_form import FORMS, asked_for, spoken
+from coupler.workflow.engine.front import Answer, Approval, Front
 from coupler.workflow.errors import InputError, Parked
 from coupler.workflow.language.inputs import as_input
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coupler.agent.turn import Turn
+    from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
+    from coupler.schema.v1 import PermissionOption, PermissionToolCall
     from coupler.workflow.editor.projection import Projection
+    from coupler.workflow.engine.front import OpenFiles, Wish
     from coupler.workflow.journal.happenings import Place
     from coupler.workflow.language.definition import Input
 
-ALLOW = PermissionOption("allow", "Allow", "allow_once")
-DENY = PermissionOption("deny", "Deny", "reject_once")
+log = logging.getLogger("coupler.workflow")
+
+PAGES = "elicitation.url"
+"""What an editor offers that opens pages."""
 
 Kind = Literal["answer", "message", "approval"]
 WHAT: dict[Kind, str] = {"answer": "an answer", "message": "a message", "approval": "a yes or no"}
@@ -48,7 +71,7 @@ class Waiting(NamedTuple):
     """Why the last answer would not do."""
 
 
-class EditorFront:
+class EditorFront(Front):
     """Of one turn. After a run was parked, `waiting` says what for."""
 
     def __init__(self, turn: Turn, reply: Reply | None = None) -> None:
@@ -57,12 +80,32 @@ class EditorFront:
         self.waiting: Waiting | None = None
         self._turn = turn
         self._reply = reply
+        self._completing: set[asyncio.Future[None]] = set()
+        """One for each page that is open; they end with the turn."""
 
-    async def approve(self, place: Place, question: str, default: bool | None) -> Approval:
-        assert self.projection is not None
-        await self.projection.until_shown()
+    @property
+    def is_present(self) -> bool:
+        return True
+
+    @property
+    def shows_forms(self) -> bool:
+        return self._turn.editor.offers(FORMS)
+
+    @property
+    def shows_pages(self) -> bool:
+        return self._turn.editor.offers(PAGES)
+
+    @property
+    def files(self) -> OpenFiles:
+        return FilesInEditor(self._turn)
+
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
+        projection = await self._shown_projection()
+        options = options_for(wish, self._turn.session.secrets.mask)
         request = RequestPermissionRequest(
-            self._turn.session.id, self.projection.call_of(place, question), (ALLOW, DENY)
+            self._turn.session.id, self._call_about(projection, place, question, wish), options
         )
         try:
             response = await self._turn.call_editor(request)
@@ -70,16 +113,34 @@ class EditorFront:
             # An editor that cannot ask is nobody.
             return Approval(bool(default), "nobody" if default is None else "default")
         match response.outcome:
-            case SelectedPermissionOutcome(option_id=ALLOW.option_id):
-                return Approval(approved=True, by="user")
-            case SelectedPermissionOutcome():
-                return Approval(approved=False, by="user")
+            case SelectedPermissionOutcome(option_id=chosen):
+                return _approval(chosen, options)
         raise self._parked(Waiting(str(place), "approval", question))
 
+    async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
+        request = CreateFormElicitationRequest(form.message, form.schema, **await self._scope(place, call))
+        match await self._asked(request):
+            case AcceptElicitationResponse(content=content):
+                return content or {}
+            case DeclineElicitationResponse():
+                return False
+        return None
+
+    async def open_page(self, place: Place, page: UrlRequest, call: str | None) -> bool | None:
+        # Agents beside each other may have called their pages the same.
+        known_as = uuid4().hex
+        scope = await self._scope(place, call)
+        request = CreateUrlElicitationRequest(page.message, known_as, page.url, **scope)
+        match await self._asked(request):
+            case AcceptElicitationResponse():
+                telling = self._turn.own(self._tell_completed(page, known_as))
+                self._completing.add(asyncio.ensure_future(telling))
+                return True
+            case DeclineElicitationResponse():
+                return False
+        return None
+
     async def ask(self, place: Place, question: str, answer: Input) -> Answer:
-        if answer.name != _id_in(place):
-            # A form of the step's agent, which is in the midst of its work and cannot be left for a while.
-            raise Parked(f"{place}: an agent's form is not asked for in an editor")
         text = self._taken(place)
         waiting = Waiting(str(place), "answer", _with_choices(question, answer))
         if text is None:
@@ -103,10 +164,43 @@ class EditorFront:
         """The answer of a typed question or a choice, by a form; plain text is what the chat is for."""
         if answer.type == "string" and not answer.enum:
             return None
+        projection = await self._shown_projection()
+        filled = await asked_for(self._turn, projection.mask(question), [answer])
+        return None if filled is None else spoken(filled.get(answer.name, ""))
+
+    def _call_about(
+        self, projection: Projection, place: Place, question: str, wish: Wish | None
+    ) -> PermissionToolCall:
+        known = None if wish is None else projection.known_call(place, wish.call)
+        if wish is None or known is None:
+            return projection.call_of(place, question)
+        return call_about(wish, projection.mask(question), *known)
+
+    async def _scope(self, place: Place, call: str | None) -> dict[str, Any]:
+        """To what a question of the step's agent belongs, once the editor was shown that."""
+        known = (await self._shown_projection()).known_call(place, call)
+        return {"session_id": self._turn.session.id, "tool_call_id": UNSET if known is None else known[0]}
+
+    async def _asked(
+        self, request: CreateFormElicitationRequest | CreateUrlElicitationRequest
+    ) -> CreateElicitationResponse:
+        try:
+            response: CreateElicitationResponse = await self._turn.call_editor(request)
+        except RpcError as error:
+            log.warning("a question of an agent was not shown: %s", error.message)
+            return DeclineElicitationResponse()
+        return response
+
+    async def _tell_completed(self, page: UrlRequest, known_as: str) -> None:
+        """Pass on that a page has done what it was opened for; if that comes in this turn."""
+        await page.completed.wait()
+        self._turn.editor.tell(CompleteElicitationNotification(known_as), self._turn.session.id)
+
+    async def _shown_projection(self) -> Projection:
+        """What shows the run, with all that has happened by now."""
         assert self.projection is not None
         await self.projection.until_shown()
-        filled = await asked_for(self._turn, self.projection.mask(question), [answer])
-        return None if filled is None else spoken(filled.get(answer.name, ""))
+        return self.projection
 
     def _taken(self, place: Place) -> str | None:
         """What was written for this step, once."""
@@ -121,9 +215,10 @@ class EditorFront:
         return Parked(f"{waiting.place} waits for {WHAT[waiting.kind]}")
 
 
-def _id_in(place: Place) -> str:
-    """The step's own id, without those around it."""
-    return re.split(r"[./]", place.path)[-1]
+def _approval(chosen: str, options: Sequence[PermissionOption]) -> Approval:
+    """The answer that an option stands for; one that was never offered is a no."""
+    kind = next((option.kind for option in options if option.option_id == chosen), "reject_once")
+    return Approval(kind in ALLOWING, "user", is_for_good=kind.endswith("_always"))
 
 
 def _with_choices(question: str, answer: Input) -> str:

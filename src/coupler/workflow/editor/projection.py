@@ -8,28 +8,32 @@ the question is shown.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.ledger import cancelled_meta, text_content
-from coupler.agent.text import pieces, whole_text
+from coupler.agent.ledger import text_content
+from coupler.agent.text import whole_text
 from coupler.events import Text
 from coupler.events import Thought as Thinking
 from coupler.permission.action import KINDS
 from coupler.schema.v1 import PermissionToolCall, ToolCallLocation
-from coupler.workflow.agents.telling import bounded
 from coupler.workflow.editor.meta import Meta, Origin
+from coupler.workflow.editor.step_calls import StepCalls
 from coupler.workflow.editor.step_plan import StepPlan
+from coupler.workflow.editor.voices import Voices
 from coupler.workflow.journal.happenings import (
     AnyHappening,
     ApprovalAsked,
     ApprovalGiven,
     Noted,
+    PartFinished,
+    PartStarted,
     Place,
+    Planned,
     RetryPlanned,
+    RunFinished,
     Said,
     StepFinished,
     StepStarted,
@@ -39,37 +43,14 @@ from coupler.workflow.journal.happenings import (
     ToolStarted,
     Wrote,
 )
-from coupler.workflow.journal.record import happening_in
 
 if TYPE_CHECKING:
-    from coupler.agent.ledger import Ledger
     from coupler.agent.turn import Turn
-    from coupler.store.store import Store
-    from coupler.workflow.journal.result import Result
     from coupler.workflow.journal.runs import Run
     from coupler.workflow.language.definition import Workflow
 
-STEP_KINDS = {"run": "execute", "agent": "think", "converse": "think"}
-"""What kind of tool call a step is; the others are of the kind `other`."""
-
 STATUSES = frozenset({"pending", "in_progress"})
 """Those that an agent's call may be said to have while it goes on."""
-
-
-@dataclass
-class _Step:
-    """A step as the editor was told of it."""
-
-    id: str
-    title: str
-    kind: str
-    origin: Origin
-    is_started: bool = False
-    """Whether it was said to run."""
-    is_asked: bool = False
-    is_over: bool = False
-    messages: dict[type, str] = field(default_factory=dict)
-    """The messages that its agent is in the midst of, by their kind."""
 
 
 class Projection:
@@ -78,10 +59,12 @@ class Projection:
     def __init__(self, turn: Turn, run: Run, workflow: Workflow) -> None:
         self._turn = turn
         self._outlet = turn.session.outlet
+        self._ledger = turn.session.outlet.ledger
         self._run = run
         self._plan = StepPlan(workflow)
-        self._steps: dict[Place, _Step] = {}
+        self._steps = StepCalls(turn, self._ledger, run.id)
         self._calls: dict[str, str] = {}
+        self._voices = Voices(turn)
         self._shown = 0
         self._is_over = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -100,18 +83,15 @@ class Projection:
                 if not self._outlet.has_room():
                     await self._outlet.wait_for_room()
         finally:
+            if self._turn.is_alive:
+                self._voices.end()
             self._is_over = True
             self._note_shown(self._shown)
 
-    async def recall(self, store: Store) -> None:
-        """Take up what an earlier turn has shown of the plan."""
-        kinds = ("step_started", "step_finished")
-        for entry in await store.runs.entries(self._run.id, kinds=kinds, is_whole=True):
-            match happening_in(entry.body):
-                case StepStarted() as started:
-                    self._plan.begin(started)
-                case StepFinished(place=Place() as place, result=result):
-                    self._plan.end(place, result.status)
+    def recall(self) -> None:
+        """Take up in the plan what became of the steps before this turn, as far as it still counts."""
+        for happening in self._run.journal.noted:
+            self._plan.learn(happening)
 
     async def until_shown(self) -> None:
         """Wait until everything that has happened by now is shown."""
@@ -124,7 +104,7 @@ class Projection:
     def call_of(self, place: Place, question: str) -> PermissionToolCall:
         """The tool call of a step, as somebody is asked about it."""
         question = self.mask(question)
-        step = self._steps.get(place)
+        step = self._steps.find(place)
         if step is None:  # what asks was never told: it is asked for all the same
             return PermissionToolCall(f"{self._run.id}/{place}", status="pending", title=question)
         title, _, details = question.partition("\n")
@@ -138,6 +118,16 @@ class Projection:
             content=(*asked, *self._ledger.content(step.id)) or UNSET,
             meta=step.origin.as_meta(),
         )
+
+    def known_call(self, place: Place, call: str | None) -> tuple[str, Meta] | None:
+        """The id and the `_meta` of a call of a step's agent, or of the step; None if neither was told."""
+        step = self._steps.find(place)
+        if step is None:
+            return None
+        known_as = self._calls.get(call) if call is not None else None
+        if known_as is None:
+            return step.id, step.origin.as_meta()
+        return known_as, msgspec.structs.replace(step.origin, parent=step.id).as_meta()
 
     def mask(self, text: str) -> str:
         """A text of the run as people may see it."""
@@ -157,129 +147,47 @@ class Projection:
     def _show(self, happening: AnyHappening) -> None:
         match happening:
             case Said(place=Place() as place, text=text):
-                self._say(Text, place, text)
+                self._voices.say(Text, place, text)
             case Thought(place=Place() as place, text=text):
-                self._say(Thinking, place, text)
+                self._voices.say(Thinking, place, text)
             case Wrote(place=Place() as place, text=text):
-                self._append(place, text)
-            case StepStarted(place=Place()):
-                self._begin(happening)
-            case StepFinished(place=Place() as place):
-                revealed = self._run.secrecy.revealed(happening.result)
-                self._end(place, self._run.secrecy.masked(revealed))
+                self._steps.append(place, text)
             case ToolStarted() | ToolProgressed() | ToolEnded():
                 self._show_call(happening)
+            case StepStarted(place=Place()):
+                self._voices.notice(happening)
+                self._steps.begin(happening)
+            case StepFinished(place=Place() as place, result=result):
+                self._voices.interrupt(place)
+                self._steps.end(place, self._run.secrecy.masked(self._run.secrecy.revealed(result)))
+            case PartStarted(place=Place()):
+                self._steps.begin_part(happening)
+            case PartFinished(place=Place()):
+                self._steps.end_part(happening)
             case _:
                 self._show_rarer(happening)
+        if isinstance(happening, StepStarted | StepFinished | RetryPlanned | Planned | RunFinished):
+            self._plan_further(happening)
 
     def _show_rarer(self, happening: AnyHappening) -> None:
         match happening:
             case RetryPlanned(place=Place() as place):
-                self._try_again(place, happening)
+                self._steps.try_again(place, happening)
             case ApprovalAsked(place=Place() as place, question=question, call=None):
-                self._ask(place, question)
+                self._voices.interrupt(place)
+                self._steps.ask(place, question)
             case ApprovalGiven(place=Place() as place, approved=True, call=None):
-                self._permit(place)
-            case Noted(place=Place() as place, text=text) if self._is_open(place):
-                self._append(place, f"{text}\n")
-            case Noted(text=text):
-                self._send(Text, text, self._outlet.new_message_id())
-                self._turn.begin_new_message()
+                self._steps.permit(place)
+            case Noted(place=place, text=text):
+                if place is None or not self._steps.append(place, f"{text}\n"):
+                    self._voices.say_apart(text)
 
-    # Steps
-
-    def _begin(self, started: StepStarted) -> None:
-        assert started.place is not None
-        step = self._steps.get(started.place)
-        if step is not None and not step.is_over:
-            self._go_on(step, started)
-            return
-        parent = self._steps.get(started.parent) if started.parent is not None else None
-        origin = Origin(
-            run=self._run.id,
-            step=str(started.place),
-            branch=started.branch,
-            iteration=started.iteration,
-            attempt=started.attempt,
-            parent=None if parent is None else parent.id,
-        )
-        step = self._announce_step(started, origin)
-        self._steps[started.place] = step
-        if self._plan.begin(started):
-            self._send_plan()
-        # What is asked about first is told in the same breath, and then it does not run yet.
-        asyncio.get_running_loop().call_soon(self._start, step)
-
-    def _announce_step(self, started: StepStarted, origin: Origin) -> _Step:
-        kind = STEP_KINDS.get(started.kind, "other")
-        title = whole_text(started.title or started.id, "a title")
-        if started.attempt > 1:
-            title = f"{title} (attempt {started.attempt} of {started.attempts})"
-        known_as = self._announce(f"{self._run.id}/{started.place}", title, kind, origin.as_meta())
-        return _Step(known_as, title, kind, origin)
-
-    def _go_on(self, step: _Step, started: StepStarted) -> None:
-        """Another attempt at a step."""
-        if step.origin.attempt != started.attempt:
-            step.origin = msgspec.structs.replace(step.origin, attempt=started.attempt)
-            self._ledger.update(step.id, meta=step.origin.as_meta())
-
-    def _start(self, step: _Step) -> None:
-        if self._turn.is_alive and not (step.is_asked or step.is_started or step.is_over):
-            step.is_started = True
-            self._ledger.update(step.id, status="in_progress")
-
-    def _permit(self, place: Place) -> None:
-        step = self._steps.get(place)
-        if step is not None:
-            step.is_asked = False
-            self._start(step)
-
-    def _try_again(self, place: Place, planned: RetryPlanned) -> None:
-        step = self._steps.get(place)
-        if step is None or step.is_over:
-            return
-        step.origin = msgspec.structs.replace(step.origin, attempt=planned.attempt)
-        which = f"attempt {planned.attempt} of {planned.attempts}"
-        self._append(place, f"\n{planned.error.message}\n{which}, in {planned.delay:g} s\n")
-        title = f"{step.title} ({which})"
-        self._ledger.update(step.id, status="in_progress", title=title, meta=step.origin.as_meta())
-
-    def _ask(self, place: Place, question: str) -> None:
-        step = self._steps.get(place)
-        if step is None or step.is_over:
-            return
-        step.is_asked = True
-        if question != step.title:
-            self._append(place, f"{question}\n")
-        if step.is_started:
-            step.is_started = False
-            self._ledger.update(step.id, status="pending")
-
-    def _end(self, place: Place, result: Result) -> None:
-        step = self._steps.get(place)
-        if step is not None and not step.is_over:
-            step.is_over = True
-            self._settle(step, result)
-        if self._plan.end(place, result.status):
+    def _plan_further(self, happening: AnyHappening) -> None:
+        if self._plan.learn(happening):
             self._send_plan()
 
-    def _settle(self, step: _Step, result: Result) -> None:
-        self._begin_new_message(step)
-        fields: dict[str, Any] = {} if result.output is UNSET else {"raw_output": bounded(result.output)}
-        match result.status:
-            case "success" | "skipped":
-                self._ledger.settle(step.id, "completed", **fields)
-            case "denied":
-                self._ledger.settle(step.id, "failed", "denied")
-            case "cancelled":
-                meta = cancelled_meta(step.origin.as_meta())
-                self._ledger.settle(step.id, "failed", "cancelled", meta=meta)
-            case _:
-                error = result.error
-                is_denied = error is not None and error.kind == "denied"
-                reason = "denied" if is_denied or error is None else error.message
-                self._ledger.settle(step.id, "failed", whole_text(reason, "a reason"), **fields)
+    def _send_plan(self) -> None:
+        self._outlet.send(self._plan.as_event())
 
     # What agents do in steps
 
@@ -302,13 +210,13 @@ class Projection:
             self._ledger.update(known_as, status=status, title=title)
 
     def _begin_call(self, started: ToolStarted) -> None:
-        step = self._steps.get(started.place) if started.place is not None else None
-        if step is not None:
-            self._begin_new_message(step)
+        step = self._steps.find(started.place)
+        if step is not None and started.place is not None:
+            self._voices.interrupt(started.place)
             meta = msgspec.structs.replace(step.origin, parent=step.id).as_meta()
         else:
             meta = Origin(run=self._run.id, step=str(started.place or "")).as_meta()
-        self._calls[started.call] = self._announce(
+        self._calls[started.call] = self._steps.announce(
             f"{self._run.id}/{started.place}/{started.call}",
             whole_text(started.title or "Tool", "a title"),
             started.kind if started.kind in KINDS else "other",
@@ -318,51 +226,3 @@ class Projection:
             raw_input=UNSET if started.input is None else started.input,
             locations=tuple(map(ToolCallLocation, started.locations)) or UNSET,
         )
-
-    def _say(self, kind: type[Text | Thinking], place: Place, text: str) -> None:
-        step = self._steps.get(place)
-        if step is None:
-            return
-        if kind not in step.messages:
-            # A thought between two texts parts them.
-            self._begin_new_message(step)
-            step.messages[kind] = self._outlet.new_message_id()
-        self._send(kind, text, step.messages[kind])
-
-    def _send(self, kind: type[Text | Thinking], text: str, message_id: str) -> None:
-        for piece in pieces(whole_text(text, "a text")):
-            self._outlet.send(kind(piece, message_id))
-
-    def _begin_new_message(self, step: _Step) -> None:
-        if step.messages:
-            step.messages.clear()
-            self._turn.begin_new_message()
-
-    # Tool calls
-
-    def _announce(self, id: str, title: str, kind: str, meta: Meta, **fields: Any) -> str:
-        """Begin a call under an id that no other call of the session has: a resumed run comes by again."""
-        wanted = first = whole_text(id, "an id")
-        number = 1
-        while self._ledger.knows(wanted):
-            number += 1
-            wanted = f"{first}+{number}"
-        return self._ledger.announce(
-            title, id=wanted, kind=kind, meta=meta, **{"status": "pending", **fields}
-        )
-
-    def _append(self, place: Place, text: str) -> None:
-        step = self._steps.get(place)
-        if step is not None and not step.is_over and text:
-            self._ledger.append(step.id, text_content(whole_text(text, "an output")))
-
-    def _is_open(self, place: Place) -> bool:
-        step = self._steps.get(place)
-        return step is not None and not step.is_over
-
-    def _send_plan(self) -> None:
-        self._outlet.send(self._plan.as_event())
-
-    @property
-    def _ledger(self) -> Ledger:
-        return self._outlet.ledger

@@ -6,23 +6,41 @@ All of it reads the disk and may block: whoever serves others meanwhile does it 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coupler.agent.command import Command
 from coupler.config.errors import ConfigError, shown
 from coupler.config.lookup import project_workflows, workflows_directory
 from coupler.extras import MissingExtraError, need
 from coupler.workflow.editor.arguments import hint_of
+from coupler.workflow.language.slash_commands import no_command
 
-ABORT, RESUME, RUNS = "abort", "resume", "runs"
-"""The commands for runs, which are no workflows' names in an editor."""
+if TYPE_CHECKING:
+    from coupler.workflow.language.definition import Workflow
 
 MOST_PROBLEMS = 3
 """Of a broken file; the others are in `coupler workflows validate`."""
 
-State = tuple[tuple[str, int, int], ...]
-"""Files with their times and sizes."""
+FileState = tuple[str, int, int]
+"""A file with its time and size."""
+
+State = tuple[FileState, ...]
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A workflow as it was read, and the state of its file then."""
+
+    workflow: Workflow
+    state: FileState | None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its file is still the one that was read."""
+        return self.state is not None and file_state(self.workflow.file) == self.state
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,8 @@ class Shelf:
 
     commands: tuple[Command, ...] = ()
     notes: tuple[str, ...] = ()
+    workflows: Mapping[str, Shelved] = field(default_factory=dict)
+    """Those behind the commands, by their names."""
 
     @property
     def names(self) -> set[str]:
@@ -54,21 +74,49 @@ def look_at(directory: str) -> Shelf:
             need(module, extra="workflows", feature="Running a workflow")
         from coupler.workflow.language.library import Broken, Library
 
+        states = {state[0]: state for state in state_of(directory)}
         all_found = Library(directory).all()
     except (MissingExtraError, ConfigError) as error:
         return Shelf(notes=(str(error),))
     commands: list[Command] = []
     notes: list[str] = []
+    workflows: dict[str, Shelved] = {}
     for found in all_found:
         if isinstance(found, Broken):
             notes.append(_told_broken(found.name, list(map(str, found.problems))))
-        elif found.name in (ABORT, RESUME, RUNS):
-            notes.append(f"{found.file} is left out: `/{found.name}` is about runs: give it another `name`")
+        elif reason := no_command(found.name):
+            notes.append(f"The workflow `{found.name}` in {shown(found.file, 400)} is left out: {reason}")
         else:
             workflow = found.workflow
             about = " ".join(workflow.description.split()) or f"Run the workflow {workflow.name}"
             commands.append(Command(workflow.name, shown(about, 300), hint=hint_of(workflow) or None))
-    return Shelf(tuple(commands), tuple(notes))
+            workflows[workflow.name] = Shelved(workflow, states.get(found.file))
+    return Shelf(tuple(commands), tuple(notes), workflows)
+
+
+def read_alone(file: str) -> Shelved | None:
+    """The workflow that is served alone; None if it cannot be read now."""
+    try:
+        for module in ("yaml", "jinja2"):
+            need(module, extra="workflows", feature="Running a workflow")
+        from coupler.workflow.errors import WorkflowError
+        from coupler.workflow.language.reading import read_workflow
+    except MissingExtraError:
+        return None
+    state = file_state(file)
+    try:
+        return Shelved(read_workflow(file), state)
+    except WorkflowError:
+        return None
+
+
+def file_state(path: str) -> FileState | None:
+    """What changes with a file; None if there is none."""
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return path, status.st_mtime_ns, status.st_size
 
 
 def _told_broken(name: str, problems: list[str]) -> str:
@@ -80,16 +128,10 @@ def _told_broken(name: str, problems: list[str]) -> str:
     )
 
 
-def _files_in(place: str) -> list[tuple[str, int, int]]:
+def _files_in(place: str) -> list[FileState]:
     """Those of any ending: scripts and prompts beside a workflow belong to it, too."""
-    files: list[tuple[str, int, int]] = []
     try:
-        for path in Path(place).iterdir():
-            try:
-                status = path.stat()
-            except OSError:
-                continue  # it is being replaced, or a link to nothing
-            files.append((str(path), status.st_mtime_ns, status.st_size))
+        # What has no state is being replaced, or a link to nothing.
+        return [state for path in Path(place).iterdir() if (state := file_state(str(path))) is not None]
     except OSError:
         return []  # there is none, or none that this user may look into
-    return files

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from coupler.agent.command import Command
     from coupler.store.run_table import RunRecord
     from coupler.workflow.editor.front import Waiting
-    from coupler.workflow.journal.happenings import RunFinished
+    from coupler.workflow.journal.happenings import PartFinished, PartStarted, RunFinished
     from coupler.workflow.language.definition import Json, Workflow
 
 MOST_RUNS = 10
@@ -90,6 +90,53 @@ def question(run: str, waiting: Waiting) -> str:
     asked = f"**{waiting.place}**: {waiting.question}" if waiting.question else f"**{waiting.place}**"
     problem = f"That will not do: {waiting.problem}\n\n" if waiting.problem else ""
     return f"{problem}{asked}\n\n{ways}; `/abort` ends the run `{run}`."
+
+
+def number_of(part: PartStarted | PartFinished) -> int:
+    """Which one of its step it is, from 0."""
+    return part.branch if part.branch is not None else part.iteration or 0
+
+
+def title_of_part(block: str, part: PartStarted) -> str:
+    """What a branch or an iteration of a step is called: `reviews: security`, `fixes [2 of 5]: a.py`."""
+    if part.branch is not None and part.title:
+        return f"{block}: {part.title}"
+    which = f"{number_of(part) + 1}" if part.total is None else f"{number_of(part) + 1} of {part.total}"
+    return f"{block} [{which}]: {part.title}" if part.title else f"{block} [{which}]"
+
+
+def line_of_part(title: str, finished: PartFinished) -> str:
+    """How one has ended that is no call of its own."""
+    ended = "done" if finished.status == "success" else finished.status
+    error = finished.error
+    return f"{title}: {ended}\n" if error is None else f"{title}: {ended}: {error.step}: {error.message}\n"
+
+
+def typed_secret(name: str) -> str:
+    """That a secret was typed where others may keep it; its name is that of the journal."""
+    return (
+        f"`{name.removeprefix('inputs.')}` is secret: Coupler keeps it nowhere, but your editor may keep "
+        "what you typed. A variable that the workflow lists under `secrets` is never typed."
+    )
+
+
+def secrets_needed(names: Iterable[str], run: str) -> str:
+    """That a run cannot go on without secrets that are kept nowhere, and how they are given again."""
+    inputs = sorted(name.removeprefix("inputs.") for name in names if name.startswith("inputs."))
+    variables = sorted(name for name in names if not name.startswith("inputs."))
+    lines = [f"The run `{run}` cannot go on: what is secret is not kept."]
+    if inputs:
+        again = " ".join(f"{name}=…" for name in inputs)
+        lines.append(f"Give it again with `/resume {again}`.")
+    if variables:
+        named = ", ".join(f"`{name}`" for name in variables)
+        lines.append(f"Set {named} in the environment that the editor starts Coupler in.")
+    return " ".join(lines)
+
+
+def still_waits(run: str, waiting_at: str) -> str:
+    """That a run could not take an answer, and has lost nothing by that."""
+    return f"The run `{run}` still waits at **{waiting_at}**; `/abort` ends it."
 
 
 def waits_first(run: str, waiting_at: str) -> str:

@@ -16,6 +16,7 @@ from msgspec import UNSET
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.branching import Wait, run_beside
 from coupler.workflow.engine.flow import NotReached, StepFailed
+from coupler.workflow.engine.parts import Part, title_of_branch, title_of_item
 from coupler.workflow.engine.scope import Scope
 from coupler.workflow.engine.where import Where
 from coupler.workflow.errors import StepError
@@ -90,9 +91,9 @@ class Passage:
         scopes = [self._scope.inside() for _ in step.branches]
 
         async def run_branch(number: int, is_over: bool) -> None:
-            where = self._where.inside(self._attempt.place, f"{self._name}.", branch=number)
-            where = replace(where, is_over=is_over)
-            await self._lists.run_list(step.branches[number], scopes[number], where)
+            steps = step.branches[number]
+            part = Part(self._attempt, number, None, len(scopes), title_of_branch(steps))
+            await self._run_part(part, steps, scopes[number], f"{self._name}.", is_over=is_over)
 
         try:
             await self._beside(len(step.branches), run_branch, step.wait, step.max_concurrent)
@@ -107,9 +108,10 @@ class Passage:
         self.iterations = [scope.steps for scope in scopes]
 
         async def run_iteration(number: int, is_over: bool) -> None:
-            where = self._where.inside(self._attempt.place, f"{self._name}[{number}].", iteration=number)
-            where = replace(where, is_over=is_over)
-            await self._lists.run_list(step.steps, scopes[number], where)
+            title = title_of_item(items[number], self._attempt)
+            part = Part(self._attempt, None, number, len(items), title)
+            prefix = f"{self._name}[{number}]."
+            await self._run_part(part, step.steps, scopes[number], prefix, is_over=is_over)
 
         await self._beside(len(items), run_iteration, step.wait, step.max_concurrent)
 
@@ -134,15 +136,23 @@ class Passage:
             if number == step.max_rounds:
                 break
             scope = self._scope.next_round(scope, number)
-            where = self._where.inside(self._attempt.place, f"{self._name}[{number}].", iteration=number)
             self.iterations.append(scope.steps)
-            await self._lists.run_list(step.steps, scope, where)
+            part = Part(self._attempt, None, number)
+            prefix = f"{self._name}[{number}]."
+            await self._run_part(part, step.steps, scope, prefix, is_over=self._where.is_over)
         raise StepError(
             "budget",
             f"after {step.max_rounds} rounds `{step.test}` is still true: raise `max_rounds`, or go on with "
             "`on_error: continue`",
             result=Result(status="failed", results=self.results),
         )
+
+    async def _run_part(
+        self, part: Part, steps: Sequence[Step], scope: Scope, prefix: str, *, is_over: bool
+    ) -> None:
+        where = replace(self._where.inside(self._attempt.place, prefix, part), is_over=is_over)
+        with part.lasting(scope.steps):
+            await self._lists.run_list(steps, scope, where)
 
     async def _beside(
         self, count: int, run_one: Callable[[int, bool], Awaitable[None]], wait: Wait, most: int | None

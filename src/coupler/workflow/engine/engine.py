@@ -23,6 +23,13 @@ log = logging.getLogger("coupler.workflow")
 DONE, FAILED, BROKEN, PARKED, CANCELLED = 0, 3, 4, 5, 130
 """The exit codes of runs; a `stop` may set another one."""
 
+PATIENCE = (3.0, 1.3, 0.2)
+"""Seconds after a cancel from outside until what has not ended is killed, then until the hooks for it are
+ended, and then until they are killed: an editor is told within six that all is over."""
+
+LAST_WORDS = 0.8
+"""Seconds that agents have afterwards to end by themselves."""
+
 
 class Engine:
     """Runs one run once. What happens is told by its memory; this returns how it ended."""
@@ -42,13 +49,22 @@ class Engine:
         try:
             await asyncio.wait([self._work])
         except asyncio.CancelledError:
-            self._work.cancel()
-            await asyncio.wait([self._work])
+            await self._end_soon(self._work)
+            asyncio.get_running_loop().call_later(LAST_WORDS, self._running.agents.kill)
             await self._tell(self._work, began)
             raise
         finally:
             self._work.cancel()
         return await self._tell(self._work, began)
+
+    async def _end_soon(self, work: asyncio.Task[RunFinished]) -> None:
+        for seconds in PATIENCE:
+            self.cancel()
+            await asyncio.wait([work], timeout=seconds)
+            if work.done():
+                return
+        self.cancel()
+        await asyncio.wait([work])
 
     def cancel(self) -> None:
         """Cancel what runs; asked again, the hooks for that end, too, and agents that do not listen."""

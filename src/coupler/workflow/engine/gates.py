@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from msgspec import UNSET
 
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.flow import Stopped
-from coupler.workflow.engine.front import Approval, By
+from coupler.workflow.engine.front import Approval, By, Wish
 from coupler.workflow.engine.titles import title_of
 from coupler.workflow.errors import Parked, StepError
 from coupler.workflow.journal.happenings import ApprovalAsked, ApprovalGiven, Decided
@@ -52,19 +53,34 @@ def note_waiting(step: Step, attempt: Attempt) -> None:
         attempt.emit(Decided(what="began", value=0))
 
 
-async def ask_approval(gate: Gate, attempt: Attempt, question: str, call: str | None = None) -> Approval:
+async def ask_approval(
+    gate: Gate,
+    attempt: Attempt,
+    question: str,
+    wish: Wish | None = None,
+    settled: Callable[[], Awaitable[bool | None]] | None = None,
+) -> Approval:
     """Ask, and tell that; whoever does not answer in time gives the default answer, else no.
 
-    `call` is the tool call that it is about, if it is not about the step.
+    `wish` is what the step's agent wants to do, if it is not about the step. `settled` is looked at when it
+    is this question's turn: the answer to one before it may have decided this one as well.
     """
     default = None if gate.default is None else gate.default == "allow"
+    call = None if wish is None else wish.call
     async with attempt.asking:
+        if settled is not None and (approved := await settled()) is not None:
+            return Approval(approved, by="rule")
         attempt.emit(ApprovalAsked(question=question, call=call))
         try:
             async with asyncio.timeout(gate.timeout):
-                approval = await attempt.front.approve(attempt.place, question, default)
+                approval = await attempt.front.approve(attempt.place, question, default, wish)
         except TimeoutError:
             approval = Approval(approved=bool(default), by="timeout")
+        except asyncio.CancelledError:
+            if wish is not None:
+                # The agent, or who cancelled its turn, does not want to know any more.
+                attempt.emit(ApprovalGiven(approved=False, by="nobody", call=call))
+            raise
         attempt.emit(ApprovalGiven(approved=approval.approved, by=approval.by, call=call))
     return approval
 

@@ -136,6 +136,8 @@ class Interpreter:
             return await self._recalled(step, scope, place, where, kept)
         if where.is_over:
             return await self._left_undone(step, scope, place, where)
+        if where.part is not None:
+            where.part.begin()
         self._count(where)
         began = time.monotonic()
         try:
@@ -304,6 +306,7 @@ class Interpreter:
 
     def _started(self, step: Step, attempt: Attempt, where: Where) -> StepStarted:
         retry = step.retry or self._defaults_of(step).retry
+        part = where.part
         return StepStarted(
             place=attempt.place,
             id=step.id,
@@ -312,9 +315,10 @@ class Interpreter:
             attempt=attempt.number,
             attempts=retry.attempts if retry is not None else 1,
             parent=where.parent,
-            branch=where.branch,
-            iteration=where.iteration,
+            branch=None if part is None else part.branch,
+            iteration=None if part is None else part.iteration,
             agent=_agent_of(step, attempt),
+            position=step.position,
         )
 
     async def _within_time(

@@ -15,7 +15,10 @@ from pathlib import Path
 from msgspec import UNSET
 
 from coupler.config.errors import shown
+from coupler.mcp.servers import variables_of
+from coupler.permission.choices import Choices
 from coupler.process.watch import Watch
+from coupler.schema.v1 import McpServer
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
 from coupler.workflow.engine.engine import Engine
@@ -47,6 +50,17 @@ class Way:
     """Asks before each step that does something."""
     session_id: str | None = None
     """The editor's session that the run belongs to."""
+    mcp_servers: tuple[McpServer, ...] = ()
+    """Those that whoever runs it has for all agents; of two with one name, these count."""
+
+    choices: Mapping[str, Choices] = field(default_factory=dict)
+    """What the user has chosen for good already, by the directories that it is about."""
+
+    @property
+    def environments(self) -> Iterator[Mapping[str, str]]:
+        """Where secrets may stand that no workflow declares: our own variables, and those of servers."""
+        yield os.environ
+        yield from variables_of(self.mcp_servers)
 
 
 @dataclass(frozen=True)
@@ -62,7 +76,7 @@ async def begun(
     store: Store, bundle: Bundle, inputs: Mapping[str, Json], *, cwd: str, way: Way
 ) -> AsyncIterator[Started]:
     """A new run, with inputs that are bound already."""
-    secrecy = Secrecy.of(secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), os.environ)
+    secrecy = Secrecy.of(secrets_of(bundle, inputs, are_needed=not way.is_rehearsal), *way.environments)
     run = await Run.create(
         store,
         bundle.main,
@@ -102,7 +116,7 @@ async def resumed(
             f"{record.file}, or a file that it uses, has changed since the run began: resume it with --force "
             "to go on with the changed one, or start a new run"
         )
-    secrecy = Secrecy.of(secrets_of(bundle, secret_inputs or {}), os.environ)
+    secrecy = Secrecy.of(secrets_of(bundle, secret_inputs or {}), *way.environments)
     async with await Run.open(store, record.id, secrecy) as run:
         inputs = run.inputs
         if from_step is not None:
@@ -124,7 +138,15 @@ async def _ready(
     main = bundle.main
     limits = main.budget
     with Watch() as watch:
-        async with Agents(store=store, bundle=bundle, limits=limits, journal=run.journal) as agents:
+        async with Agents(
+            store=store,
+            bundle=bundle,
+            limits=limits,
+            journal=run.journal,
+            front=way.front,
+            mcp_servers=way.mcp_servers,
+            choices=way.choices,
+        ) as agents:
             running = Running(
                 id=run.id,
                 bundle=bundle,

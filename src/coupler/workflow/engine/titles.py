@@ -34,7 +34,12 @@ def title_of(step: Step, attempt: Attempt) -> str:
     # What cannot be rendered stands as it was written: the step will fail by it, or does not need it.
     with suppress(StepError):
         words = attempt.text(words)
-    line = " ".join(attempt.mask(words).split())
+    return in_one_line(attempt.mask(words))
+
+
+def in_one_line(text: str) -> str:
+    """As much of a text as a title has room for; what is secret in it is hidden before."""
+    line = " ".join(text.split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 

@@ -11,13 +11,29 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coupler.__about__ import __version__
-from coupler.client.telemetry import is_in_use
+from coupler.client.telemetry import context_in, is_in_use
 from coupler.workflow.errors import StepError
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from coupler.workflow.journal.result import Result
+
+
+@contextmanager
+def joined(meta: Mapping[str, object]) -> Iterator[None]:
+    """What begins in here belongs to the trace that the `_meta` of a prompt names, if it names one."""
+    context = context_in(meta) if is_in_use() else None
+    if context is None:
+        yield
+        return
+    from opentelemetry.context import attach, detach
+
+    token = attach(context)
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from coupler.workflow.language.definition import Step
 
 if TYPE_CHECKING:
     from coupler.client.budget import Budget
+    from coupler.workflow.engine.parts import Part
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Where:
     """What the programs of its steps get besides our own environment."""
     prefix: str = ""
     parent: Place | None = None
-    branch: int | None = None
-    iteration: int | None = None
+    part: Part | None = None
+    """The branch or the iteration that it is, if it is one."""
     is_afterwards: bool = False
     """It is done when all is over, whatever is left of the run's limits."""
     budget: Budget | None = None
@@ -35,8 +36,6 @@ class Where:
     def place(self, step: Step, visit: int) -> Place:
         return Place(f"{self.prefix}{step.id}", visit)
 
-    def inside(
-        self, parent: Place, prefix: str, *, branch: int | None = None, iteration: int | None = None
-    ) -> Where:
+    def inside(self, parent: Place, prefix: str, part: Part | None = None) -> Where:
         """For a list of steps inside of one of these."""
-        return replace(self, parent=parent, prefix=prefix, branch=branch, iteration=iteration)
+        return replace(self, parent=parent, prefix=prefix, part=part)

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from coupler.workflow.journal.result import Failure, Result, Usage
-from coupler.workflow.language.definition import Json
+from coupler.workflow.journal.result import Failure, Result, Status, Usage
+from coupler.workflow.language.definition import Json, Position
 
 SPENT = "spent"
 """The decision that has what the whole run has used up."""
@@ -72,6 +72,8 @@ class StepStarted(Happening, frozen=True, kw_only=True, tag="step_started"):
     branch: int | None = None
     iteration: int | None = None
     agent: str | None = None
+    position: Position | None = None
+    """Where it is written."""
 
 
 class StepFinished(Happening, frozen=True, kw_only=True, tag="step_finished"):
@@ -80,6 +82,33 @@ class StepFinished(Happening, frozen=True, kw_only=True, tag="step_finished"):
     id: str
     kind: str
     result: Result
+
+
+class PartStarted(Happening, frozen=True, kw_only=True, tag="part_started"):
+    """A branch of a step, or one time around a loop, begins; its place is that of the step it is a part of.
+
+    It is told with the first of its steps that is done, and so by a resumed run only if one was left.
+    """
+
+    branch: int | None = None
+    iteration: int | None = None
+    attempt: int = 1
+    """At the step that it is a part of."""
+    total: int | None = None
+    """How many parts there are, if that is known before the last one."""
+    title: str = ""
+    """The item of a loop; the names of a branch's steps."""
+
+
+class PartFinished(Happening, frozen=True, kw_only=True, tag="part_finished"):
+    """It is over; `skipped` if all of its steps were."""
+
+    branch: int | None = None
+    iteration: int | None = None
+    attempt: int = 1
+    status: Status
+    error: Failure | None = None
+    duration: float = 0.0
 
 
 class RetryPlanned(Happening, frozen=True, kw_only=True, tag="retry_planned"):
@@ -198,6 +227,8 @@ AnyHappening = (
     | RunFinished
     | StepStarted
     | StepFinished
+    | PartStarted
+    | PartFinished
     | RetryPlanned
     | Decided
     | Wrote

@@ -70,6 +70,11 @@ class Journal:
         return result
 
     @property
+    def noted(self) -> tuple[Happening, ...]:
+        """The beginnings, ends and decisions that count, in their order."""
+        return tuple(self._noted)
+
+    @property
     def begun(self) -> frozenset[Place]:
         """The steps that the run was at, over or not."""
         return frozenset(self._begun)

@@ -68,9 +68,10 @@ class Secrecy:
                 spellings.append(spelling)
 
     @classmethod
-    def of(cls, declared: Mapping[str, str], environment: Mapping[str, str]) -> Secrecy:
-        """Of what a workflow declares (variables, secret inputs), and what the environment holds besides."""
-        return cls([*declared_secrets(declared), *secrets_in_environment(environment)])
+    def of(cls, declared: Mapping[str, str], *environments: Mapping[str, str]) -> Secrecy:
+        """Of what a workflow declares (variables, secret inputs), and what environments hold besides."""
+        found = [secret for each in environments for secret in secrets_in_environment(each)]
+        return cls([*declared_secrets(declared), *found])
 
     def stream(self) -> Stream | None:
         """For a text in pieces; None if there is nothing to hide."""

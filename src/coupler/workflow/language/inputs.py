@@ -255,6 +255,7 @@ def check_value(declared: Input, value: Json) -> None:
             choices = ", ".join(shown(str(choice), 60) for choice in declared.enum)
             raise InputError(
                 f"input `{declared.name}` has to be one of {choices}, not {_quoted(declared, item)}"
+                f"{_nearest(declared, item)}"
             )
         if declared.pattern is not None and isinstance(item, str):
             _check_pattern(declared, item)
@@ -264,6 +265,13 @@ def check_value(declared: Input, value: Json) -> None:
 
 def _is_same(value: Json, choice: Json) -> bool:
     return bool(value == choice) and isinstance(value, bool) is isinstance(choice, bool)
+
+
+def _nearest(declared: Input, item: Json) -> str:
+    """The end of a sentence about a value that is no choice: the one that is spelled nearly so."""
+    choices = {str(choice).casefold(): str(choice) for choice in declared.enum or ()}
+    near = get_close_matches(str(item)[:60].casefold(), choices, n=1)
+    return f"; did you mean `{shown(choices[near[0]], 60)}`?" if near and not declared.secret else ""
 
 
 def _check_pattern(declared: Input, text: str) -> None:

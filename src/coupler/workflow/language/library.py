@@ -96,6 +96,12 @@ class Library:
         by_name = self._by_name()
         return [by_name[name] for name in sorted(by_name)]
 
+    def hidden(self) -> list[str]:
+        """The names of the user's own workflows in whose places the project's are."""
+        own = {name for name, found in self._by_name().items() if found.origin == "project"}
+        users = {} if self.user_directory is None else _found_in(self.user_directory, "user", None)
+        return sorted(own & users.keys())
+
     def find(self, given: str, caller: Workflow | None = None) -> Workflow:
         """The workflow of a name, or at a path that starts at the caller's file, else in the directory.
 

@@ -13,6 +13,7 @@ from coupler.extras import need
 from coupler.workflow.errors import Problem
 from coupler.workflow.language.definition import Workflow
 from coupler.workflow.language.reading import Reading
+from coupler.workflow.language.slash_commands import no_command
 from coupler.workflow.validation.agents import KnownAgents, check_agents
 from coupler.workflow.validation.calls import check_calls
 from coupler.workflow.validation.files import check_files
@@ -44,4 +45,6 @@ def validate(reading: Reading, surroundings: Surroundings) -> list[Problem]:
     check_files(workflow, views, findings, surroundings.root)
     check_agents(workflow, views, findings, surroundings.agents)
     check_calls(workflow, views, findings, surroundings.called)
+    if reason := no_command(workflow.name):
+        findings.warn((reading.root.get("name") or reading.root).position, reason)
     return findings.problems

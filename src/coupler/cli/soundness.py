@@ -1,0 +1,100 @@
+"""Whether what `coupler serve` reads at its start is known to be sound, from an earlier start.
+
+Checking it takes parsers, for which an editor would wait each time. So what was sound is remembered by the
+contents of the files, and is checked again when one of them has changed. Imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Iterable, Mapping
+
+from coupler.__about__ import __version__
+from coupler.agent.memory import keep_newest
+from coupler.config.errors import ConfigError
+from coupler.config.lookup import project_files, user_file
+from coupler.home import cache_directory, home_directory
+
+LARGEST = 1024 * 1024
+"""Bytes of a file; no larger one is sound, or worth remembering."""
+
+NO_SETTINGS = ("COUPLER_HOME", "COUPLER_LOG")
+"""Variables of ours that stand for no key of a `coupler.toml`."""
+
+
+class Soundness:
+    """What there is at this start: files, variables, and what is remembered of just these."""
+
+    def __init__(self, cwd: str | None, environ: Mapping[str, str], workflow: str | None) -> None:
+        self._variables = sorted(
+            item for item in environ.items() if item[0].startswith("COUPLER_") and item[0] not in NO_SETTINGS
+        )
+        self._files = _files(cwd, environ)
+        cache = cache_directory()
+        self._directory = None if cache is None else os.path.join(cache, "sound")
+        self.needs_look = self._files is None or bool(self._files or self._variables or workflow)
+        """Whether there is anything that could be wrong."""
+        self._circumstances = [__version__, sys.version, cwd, home_directory(environ), workflow]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all of it was sound at an earlier start, and is the same now."""
+        path = self._path()
+        if path is None:
+            return False
+        try:
+            with open(path, encoding="utf-8") as file:
+                others = json.load(file)
+            return all(_hash(name) == known for name, known in others.items())
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return False
+
+    def remember(self, others: Iterable[str]) -> None:
+        """All of it is sound, with these other files; a disk that refuses costs the next start's speed."""
+        path = self._path()
+        hashes = {name: _hash(name) for name in others}
+        if path is None or None in hashes.values():
+            return
+        draft = f"{path}.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(draft, "w", encoding="utf-8") as file:
+                json.dump(hashes, file)
+            os.replace(draft, path)
+            keep_newest(os.path.dirname(path))
+
+    def _path(self) -> str | None:
+        """Where it would be remembered; nowhere if a file is no plain one, or there is no place."""
+        hashes = [(path, os.path.realpath(path), _hash(path)) for path in self._files or ()]
+        if self._directory is None or self._files is None or any(each[2] is None for each in hashes):
+            return None
+        seen = json.dumps([self._circumstances, self._variables, hashes]).encode()
+        return os.path.join(self._directory, f"{hashlib.blake2b(seen, digest_size=16).hexdigest()}.json")
+
+
+def _files(cwd: str | None, environ: Mapping[str, str]) -> list[str] | None:
+    """The files of the configuration that are there; None if that cannot be seen."""
+    own = user_file(environ)
+    try:
+        projects = [] if cwd is None else [file.path for file in project_files(cwd, environ)]
+    except (ConfigError, ValueError):
+        return None
+    return [*projects, *([own] if own is not None and os.path.lexists(own) else [])]
+
+
+def _hash(path: str) -> str | None:
+    """Of the content of a plain file; a pipe is not waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            content = file.read(LARGEST + 1)
+    except OSError:
+        return None
+    return None if len(content) > LARGEST else hashlib.blake2b(content, digest_size=16).hexdigest()
