@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from forked import Popen
 from schema.conformance import check_frame
 
 Frame = dict[str, Any]
@@ -24,7 +25,10 @@ COUPLER = [sys.executable, "-m", "coupler"]
 
 
 class RawClient:
-    """Drives an agent by hand. Used as a context manager; leaving it ends the process."""
+    """Drives an agent by hand. Used as a context manager; leaving it ends the process.
+
+    `coupler` is a fork of a process that has it loaded, unless it has to be `fresh`.
+    """
 
     def __init__(
         self,
@@ -32,8 +36,9 @@ class RawClient:
         env: Mapping[str, str] | None = None,
         cwd: str | Path | None = None,
         pass_fds: tuple[int, ...] = (),
+        fresh: bool = False,
     ) -> None:
-        self.process = subprocess.Popen(
+        self.process = (subprocess.Popen if fresh else Popen)(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ import time
 import psutil
 import pytest
 
+import forked
 from agent.steps import begin
 from coupler.agent import serving
 from coupler.agent.ending import leave
@@ -41,7 +42,7 @@ def end(client, how):
 def test_a_here_document_gets_all_its_answers(app, newline):
     document = "\n".join(map(json.dumps, (HELLO, NEW))) + newline
 
-    ended = subprocess.run(
+    ended = forked.run(
         [*COUPLER, "serve", app(ECHO)], input=document, capture_output=True, text=True, timeout=PATIENCE
     )
 
@@ -54,7 +55,7 @@ def test_a_here_document_gets_all_its_answers(app, newline):
 def test_a_file_as_input_gets_all_its_answers(app, tmp_path):
     app(json.dumps(HELLO) + "\n" + json.dumps(NEW) + "\n", "input")
     with (tmp_path / "input").open() as file, (tmp_path / "output").open("w") as output:
-        code = subprocess.run(
+        code = forked.run(
             [*COUPLER, "serve", app(ECHO)], stdin=file, stdout=output, timeout=PATIENCE
         ).returncode
 
@@ -67,8 +68,7 @@ def test_a_here_document_gets_its_answers_again_at_the_second_start(app):
     command = [*COUPLER, "serve", app(ECHO)]
 
     outputs = [
-        subprocess.run(command, input=document, capture_output=True, timeout=PATIENCE).stdout
-        for _ in range(2)
+        forked.run(command, input=document, capture_output=True, timeout=PATIENCE).stdout for _ in range(2)
     ]
 
     first, second = ([json.loads(line) for line in output.splitlines()] for output in outputs)
@@ -77,7 +77,7 @@ def test_a_here_document_gets_its_answers_again_at_the_second_start(app):
 
 
 def test_no_input_at_all_is_an_orderly_end(app):
-    ended = subprocess.run(
+    ended = forked.run(
         [*COUPLER, "serve", app(ECHO)], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE
     )
     assert (ended.returncode, ended.stdout) == (0, b"")
@@ -86,9 +86,7 @@ def test_no_input_at_all_is_an_orderly_end(app):
 def test_errors_in_a_here_document_are_answered_too(app):
     document = b"nonsense\n" + json.dumps(HELLO).encode() + b'\n{"jsonrpc":"2.0","id":3,"method":"x"}'
 
-    ended = subprocess.run(
-        [*COUPLER, "serve", app(ECHO)], input=document, capture_output=True, timeout=PATIENCE
-    )
+    ended = forked.run([*COUPLER, "serve", app(ECHO)], input=document, capture_output=True, timeout=PATIENCE)
 
     answers = [json.loads(line) for line in ended.stdout.splitlines()]
     assert [(answer["id"], "error" in answer) for answer in answers] == [(None, True), (1, False), (3, True)]
@@ -223,7 +221,7 @@ def test_a_client_that_closes_its_reading_end_ends_the_agent(app, bytes_read):
             return agent
         serve(factory=factory)
     """)
-    process = subprocess.Popen(
+    process = forked.Popen(
         [*COUPLER, "serve", path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     with process:
@@ -260,11 +258,11 @@ def test_the_process_is_gone_in_time_even_if_its_code_blocks_the_loop(app, tmp_p
 def test_a_client_that_is_gone_before_the_remembered_answer_is_no_accident(app):
     path = app(ECHO)
     line = json.dumps(HELLO).encode()
-    subprocess.run([*COUPLER, "serve", path], input=line, capture_output=True, timeout=PATIENCE)
+    forked.run([*COUPLER, "serve", path], input=line, capture_output=True, timeout=PATIENCE)
     reading, writing = os.pipe()
     os.close(reading)
 
-    ended = subprocess.run(
+    ended = forked.run(
         [*COUPLER, "serve", path],
         input=line + b"\n",
         stdout=writing,
@@ -392,7 +390,7 @@ if os.path.exists("importing"):
 def test_an_import_without_end_ends_with_its_client(app, tmp_path, start, how):
     path = app(SLOW_IMPORT)
     if start == "later":
-        subprocess.run([*COUPLER, "serve", path], stdin=subprocess.DEVNULL, cwd=tmp_path, timeout=PATIENCE)
+        forked.run([*COUPLER, "serve", path], stdin=subprocess.DEVNULL, cwd=tmp_path, timeout=PATIENCE)
     os.mkfifo(tmp_path / "importing")
     with serve(path, cwd=tmp_path) as client:
         if start == "later":

@@ -1,11 +1,11 @@
 """Logging in, over stdio: what is advertised, what is gated, and what a terminal does."""
 
 import re
-import subprocess
 import sys
 
 import pytest
 
+import forked
 from agent.steps import error_of
 from raw_client import COUPLER, texts
 from sessions.steps import setup
@@ -77,7 +77,7 @@ def test_the_refusal_names_the_command_to_run_and_it_works(client, tmp_path):
     message = client.call("session/new", setup(None, tmp_path))["error"]["message"]
     [command] = re.findall("run `(.*)` in a terminal", message)
 
-    ended = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    ended = forked.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
 
     assert (ended.returncode, ended.stdout) == (0, "logged in\n")
     assert client.new_session(str(tmp_path))
@@ -122,7 +122,7 @@ def test_an_agent_without_logins_has_neither_method(start):
 def test_words_after_the_target_run_it_as_a_program(app, tmp_path, start_target):
     path = app(AGENT)
 
-    ended = subprocess.run([*COUPLER, "serve", str(path), "login", "now"], capture_output=True, text=True)
+    ended = forked.run([*COUPLER, "serve", str(path), "login", "now"], capture_output=True, text=True)
 
     assert (ended.returncode, ended.stdout) == (0, "logged in\n")
     client = start_target(path)
@@ -133,4 +133,4 @@ def test_words_after_the_target_run_it_as_a_program(app, tmp_path, start_target)
 def test_a_program_that_fails_says_so_by_its_exit_code(app):
     path = app("import sys\nif sys.argv[1:]: sys.exit(7)\nasync def agent(turn): pass")
 
-    assert subprocess.run([sys.executable, "-m", "coupler", "serve", str(path), "login"]).returncode == 7
+    assert forked.run([sys.executable, "-m", "coupler", "serve", str(path), "login"]).returncode == 7

@@ -6,12 +6,12 @@ files it leaves behind, and what the shell commands make of them.
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import forked
 from agent.steps import asks, leave, text_of, tool_updates
 from raw_client import COUPLER, PATIENCE, RawClient, is_answer_to, serve, texts
 
@@ -177,7 +177,7 @@ class Case:
 
     def shell(self, *words: str, **env: str) -> bytes:
         env = {**os.environ, **env}
-        done = subprocess.run([*COUPLER, *words], capture_output=True, timeout=PATIENCE, check=True, env=env)
+        done = forked.run([*COUPLER, *words], capture_output=True, timeout=PATIENCE, check=True, env=env)
         return done.stdout + done.stderr
 
     def files(self) -> bytes:

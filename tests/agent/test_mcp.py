@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from agent.steps import OBEDIENT, asks, cancel, end_of, final_call, leave, still_serves, text_of, tool_updates
 from process.test_child import gone_within
 from raw_client import COUPLER, PATIENCE, RawClient, is_answer_to, serve, texts
@@ -85,7 +86,7 @@ def edit(share):
 def http_shop(request):
     """A server of the `mcp` package behind an address on loopback; the parameter is the transport."""
     command = [sys.executable, str(SERVERS / "shop.py"), request.param]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with forked.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         port = int(process.stdout.readline())
         path = "sse" if request.param == "sse" else "mcp"
         yield {"name": "shop", "type": request.param, "url": f"http://127.0.0.1:{port}/{path}", "headers": []}
@@ -296,7 +297,7 @@ class TestWhoseServers:
         project.mkdir()
         (project / "coupler.toml").write_text(table("good", "project"))
 
-        asked = subprocess.run([*COUPLER, "trust", project], capture_output=True, text=True, timeout=PATIENCE)
+        asked = forked.run([*COUPLER, "trust", project], capture_output=True, text=True, timeout=PATIENCE)
 
         assert "line 1: mcp = " in asked.stderr
         assert sys.executable in asked.stderr
@@ -591,7 +592,7 @@ def trusting_project(tmp_path, home, text, users="") -> Path:
     project = tmp_path / "project"
     project.mkdir()
     (project / "coupler.toml").write_text(text)
-    subprocess.run([*COUPLER, "trust", project, "--yes"], check=True, capture_output=True, timeout=PATIENCE)
+    forked.run([*COUPLER, "trust", project, "--yes"], check=True, capture_output=True, timeout=PATIENCE)
     return project
 
 

@@ -46,7 +46,7 @@ def records(home):
 
 def is_imported_first(path, *options, gate, env=None):
     """Whether initialize has to wait for the target; opens the gate."""
-    with serve(path, *options, cwd=gate.parent, env=env) as client:
+    with serve(path, *options, cwd=gate.parent, env=env, fresh=True) as client:
         hello = client.request("initialize", {"protocolVersion": 1})
         client.send(hello)
         # A writer can open the gate only when the import has come to it.
@@ -60,10 +60,10 @@ def is_imported_first(path, *options, gate, env=None):
 
 def test_the_second_start_answers_initialize_before_the_target_is_imported(app, gate, tmp_path):
     path = app(GATED)
-    learned = first_start(path, cwd=tmp_path)
+    learned = first_start(path, cwd=tmp_path, fresh=True)
     opening = gate()
 
-    with serve(path, cwd=tmp_path) as client:
+    with serve(path, cwd=tmp_path, fresh=True) as client:
         answer = client.initialize()
         new = client.request("session/new", {"cwd": "/", "mcpServers": []})
         client.send(new)
@@ -200,13 +200,13 @@ def test_packages_are_imported_by_a_thread_and_the_target_by_the_main_thread(app
         async def agent(turn):
             await turn.say(f"{thread is threading.main_thread()}")
     """)
-    first_start(path)
+    first_start(path, fresh=True)
     (record,) = records(coupler_home)
     content = json.loads(record.read_bytes())
     assert content["files"].keys() == {str(path)}
     assert "hypothesis.version" in content["packages"]
 
-    with serve(path) as client:
+    with serve(path, fresh=True) as client:
         client.initialize()
         assert texts(client.prompt(client.new_session())[0]) == "True"
         leave(client)
@@ -458,11 +458,11 @@ class TestPackagesThatTakeTheirTime:
         (tmp_path / "packages").mkdir()
         app(f"open({str(tmp_path / 'gate')!r}).read()", "packages/slow_package.py")
         path = app("async def agent(turn): ...")
-        first_start(path, env=environment)
+        first_start(path, env=environment, fresh=True)
         (record,) = records(coupler_home)
         record.write_text(json.dumps({**json.loads(record.read_text()), "packages": ["slow_package"]}))
         self.gate = gate()
-        with serve(path, env=environment) as client:
+        with serve(path, env=environment, fresh=True) as client:
             yield client
 
     def test_requests_are_refused_and_cancelled_meanwhile(self, client):

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+import forked
 from client.stage import Scripted
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,7 @@ def scripted(tmp_path):
 
 
 def agents(*words, env=None, cwd=None):
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "coupler", "agents", *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,

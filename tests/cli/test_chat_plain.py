@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import forked
 from cli.chat_stage import COUPLER, REFERENCE, Chatter
 from client.stage import PATIENCE, Scripted
 
@@ -42,7 +43,7 @@ def scripted(tmp_path):
 def chat(agent, *options, typed="", cwd=None, **keywords):
     """The command with a pipe on each side."""
     command = agent if isinstance(agent, list) else agent.command
-    return subprocess.run(
+    return forked.run(
         [*COUPLER, "chat", *options, shlex.join(command)],
         input=typed,
         capture_output=True,
@@ -64,7 +65,7 @@ def test_a_file_is_read_like_a_pipe(scripted, tmp_path):
     (tmp_path / "lines").write_text("one\n")
     agent = scripted(ECHO)
     with (tmp_path / "lines").open() as lines:
-        ended = subprocess.run(
+        ended = forked.run(
             [*COUPLER, "chat", shlex.join(agent.command)],
             stdin=lines,
             capture_output=True,
@@ -177,7 +178,7 @@ def test_an_agent_that_dies_while_nobody_types_is_told_of_at_once(scripted, tmp_
     """)
     command = [*COUPLER, "chat", shlex.join(agent.command)]
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipe) as process:
+    with forked.Popen(command, cwd=tmp_path, text=True, **pipe) as process:
         process.stdin.write("one\n")
         process.stdin.flush()
         assert process.stdout.readline() == "done\n"
@@ -209,7 +210,7 @@ def test_a_reader_that_leaves_ends_it_quietly(scripted, tmp_path):
     agent = scripted(ECHO)
     command = [*COUPLER, "chat", shlex.join(agent.command)]
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, **pipe) as process:
+    with forked.Popen(command, cwd=tmp_path, **pipe) as process:
         process.stdout.close()
         process.stdin.write(b"one\ntwo\n")
         process.stdin.close()
@@ -228,7 +229,7 @@ def test_sigint_cancels_the_turn_and_then_leaves(scripted, tmp_path):
     """)
     command = [*COUPLER, "chat", shlex.join(agent.command)]
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipe) as process:
+    with forked.Popen(command, cwd=tmp_path, text=True, **pipe) as process:
         process.stdin.write("go\n")
         process.stdin.flush()
         assert "Begun" in process.stdout.readline()

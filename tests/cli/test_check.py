@@ -13,6 +13,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+import forked
 from coupler.cli.command import command
 
 pytestmark = pytest.mark.slow
@@ -33,7 +34,7 @@ for line in sys.stdin:
 
 
 def check(*arguments, **keywords):
-    return subprocess.run(
+    return forked.run(
         [*CHECK, *map(str, arguments)],
         capture_output=True,
         text=True,
@@ -163,7 +164,7 @@ def test_a_program_that_is_no_agent_fails_soon(command):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_check_leaves_no_process_behind(number, ignored, tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    checking = subprocess.Popen(
+    checking = forked.Popen(
         [*CHECK, "--", "sleep", "600"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -97,7 +97,6 @@ def test_an_unknown_command_is_wrong_usage():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["no-such.yaml"], "there is no file no-such.yaml"),
         ([__file__.replace("test_command.py", "../workflow/everything.yaml"), "x"], "is a workflow"),
         (["a.py", "b.py"], "there is no file a.py"),
         (["a.py", "--nmae", "x"], "there is no option --nmae; there are --name, --title, --version"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from client.stage import Scripted, gone_within
 from coupler.cli.exit_codes import EXIT_CODES
 
@@ -60,7 +61,7 @@ def scripted(tmp_path):
 
 def execute(agent, *words, stdin=subprocess.DEVNULL, env=None, cwd=None, text=None):
     command = shlex.join(agent.command) if isinstance(agent, Scripted) else agent
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "coupler", "exec", command, *words],
         stdin=None if text is not None else stdin,
         input=text,
@@ -76,7 +77,7 @@ def execute(agent, *words, stdin=subprocess.DEVNULL, env=None, cwd=None, text=No
 def started(agent, *words):
     """A run that goes on while the test does something else."""
     command = [*EXEC, shlex.join(agent.command), *words]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    return forked.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
 
 
 def prompts_of(agent):
@@ -184,7 +185,7 @@ class TestFormats:
                 send(say(f"line {number}\\n"))
         """)
         command = [sys.executable, "-m", "coupler", "exec", shlex.join(agent.command), "go"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        with forked.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"line 0\n"
             process.stdout.close()
             assert process.stderr.read() == b""
@@ -194,7 +195,7 @@ class TestFormats:
     @pytest.mark.parametrize("format", ["text", "json", "ndjson", "quiet"])
     def test_an_answer_that_cannot_be_written_is_no_success(self, scripted, format):
         with Path("/dev/full").open("w") as full:
-            done = subprocess.run(
+            done = forked.run(
                 [*EXEC, shlex.join(scripted(ECHO).command), "hello", "--format", format],
                 stdin=subprocess.DEVNULL,
                 stdout=full,
@@ -209,7 +210,7 @@ class TestFormats:
     def test_without_a_stdout_nothing_is_started(self, scripted):
         agent = scripted(ECHO)
         command = shlex.join([*EXEC, shlex.join(agent.command), "hello"])
-        done = subprocess.run(
+        done = forked.run(
             ["/bin/sh", "-c", f"{command} >&-"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -441,7 +442,7 @@ class TestPermissions:
 
     def test_to_ask_without_a_terminal_is_to_deny(self, scripted):
         agent = scripted(WANTS_TO_DELETE)
-        done = subprocess.run(
+        done = forked.run(
             [
                 sys.executable,
                 "-m",
@@ -730,7 +731,7 @@ class TestSchemas:
 def test_nothing_is_imported_that_an_answer_does_not_need(scripted):
     agent = scripted(ECHO)
     command = [sys.executable, "-X", "importtime", "-m", "coupler", "exec", shlex.join(agent.command), "go"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    done = forked.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     heavy = {"rich", "pydantic", "mcp", "sqlite3", "prompt_toolkit", "opentelemetry", "jsonschema"}
     assert imported >= {"coupler.coupling", "click"}
@@ -738,7 +739,7 @@ def test_nothing_is_imported_that_an_answer_does_not_need(scripted):
 
 
 def test_the_help_has_the_table_of_exit_codes():
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "coupler", "exec", "--help"], capture_output=True, text=True, check=True
     )
     for each in EXIT_CODES:

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+import forked
 from cli.typing_at import CTRL_C, PATIENCE, Typist
 from client.stage import Scripted, gone_within
 
@@ -92,7 +93,7 @@ class TestInterrupting:
     def test_sigterm_cancels_as_well_and_has_its_own_exit_code(self, scripted):
         agent = scripted(SLOW)
         command = [sys.executable, "-m", "coupler", "exec", shlex.join(agent.command), "go"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        with forked.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
             assert process.stdout.read(6) == b"so far"
             process.send_signal(signal.SIGTERM)
             assert process.stdout.read() == b", and the end\n"

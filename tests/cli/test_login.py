@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 
 import pytest
 
+import forked
 from cli.typing_at import Typist
 from client.stage import Scripted
 
@@ -59,7 +59,7 @@ def scripted(tmp_path):
 
 
 def login(agent, *words, text=""):
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "coupler", "login", shlex.join(agent.command), *words],
         input=text,
         capture_output=True,
@@ -118,7 +118,7 @@ def test_a_command_with_a_path_of_here_is_started_here(tmp_path, monkeypatch):
         "from coupler import Turn, serve\nasync def agent(turn: Turn) -> None: ...\nserve(agent)\n"
     )
     monkeypatch.chdir(tmp_path)
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "coupler", "login", f"{shlex.quote(sys.executable)} agent.py"],
         capture_output=True,
         text=True,
@@ -175,7 +175,7 @@ def test_an_agent_without_logins_says_so(scripted):
 
 
 def test_what_is_driven_without_acp_says_what_to_do_instead():
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "coupler", "login", "openai"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1

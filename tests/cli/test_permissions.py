@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from coupler.store.choices import ChoiceRecord, remember_choices
 from coupler.store.store import Store
 from raw_client import COUPLER, PATIENCE
@@ -59,7 +60,7 @@ def remember(store: Path, *choices: tuple[str, str, str, str]) -> None:
 
 
 def run(*arguments: object, cwd: Path | None = None, stdin=subprocess.DEVNULL, **environment: str):
-    return subprocess.run(
+    return forked.run(
         [*COUPLER, "permissions", *map(str, arguments)],
         capture_output=True,
         encoding="utf-8",
@@ -318,7 +319,7 @@ def on_terminal(*arguments: object, typed: str = "") -> str:
 
     controller, terminal = pty.openpty()
     try:
-        process = subprocess.Popen(
+        process = forked.Popen(
             [*COUPLER, "permissions", *map(str, arguments)],
             stdin=terminal,
             stdout=terminal,

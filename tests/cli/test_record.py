@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import forked
 from coupler.inspect.trace import Trace
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,7 +52,7 @@ class Tapped:
 
     def __init__(self, file, *command, options=(), env=None, **keywords):
         self.file = Path(file)
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             [*RECORD, "-o", str(file), *options, "--", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -133,7 +134,7 @@ def until(look):
 
 def record(file, command, data=b"", *options, env=None):
     """Run an agent behind the tap with this as its input; what came out, and the lines of the file."""
-    done = subprocess.run(
+    done = forked.run(
         [*RECORD, "-o", str(file), *options, "--", *command],
         input=data,
         capture_output=True,
@@ -205,7 +206,7 @@ def test_a_line_of_60_megabytes_passes_and_is_recorded(tmp_path):
 
     file = tmp_path / "t.ndjson"
     command = [*RECORD, "-o", str(file), "--", *python(ECHO)]
-    done = subprocess.run(command, input=long, capture_output=True, timeout=PATIENCE)
+    done = forked.run(command, input=long, capture_output=True, timeout=PATIENCE)
 
     assert done.stdout == long
     # The tap does not wait long for so much, but the process that writes it does its work.
@@ -357,7 +358,7 @@ def test_a_tap_without_any_standard_streams_keeps_them_apart_from_its_file(tmp_p
 
 
 def test_the_file_is_the_users_alone_and_named_after_the_time_and_the_agent(coupler_home):
-    done = subprocess.run(
+    done = forked.run(
         [*RECORD, "--", sys.executable, str(ROOT / "examples" / "echo.py")],
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -400,7 +401,7 @@ def test_a_recording_never_overwrites_another(tmp_path):
     ],
 )
 def test_wrong_usage_is_told_and_starts_nothing(arguments, sentence):
-    done = subprocess.run(
+    done = forked.run(
         [*RECORD, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 2
@@ -419,7 +420,7 @@ def test_a_command_that_does_not_start_is_told(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_costs_the_recording_and_not_the_session():
-    done = subprocess.run(
+    done = forked.run(
         [*RECORD, "-o", "/dev/full", "--", *python(ECHO)],
         input=frame(method="m") * 1000,
         capture_output=True,
@@ -531,7 +532,7 @@ def test_frames_that_break_the_schema_are_marked(tmp_path):
 
 
 def test_nothing_heavy_is_imported_by_the_tap(tmp_path):
-    done = subprocess.run(
+    done = forked.run(
         [
             sys.executable,
             "-X",

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import forked
 from client.stage import gone_within
 from coupler.cli.exit_codes import RUN_EXIT_CODES
 from coupler.cli.run.command import run
@@ -137,7 +138,7 @@ class TestShowing:
             steps: [{id: one, run: "printf 'a\\377b'"}]
             outputs: {bytes: "{{ steps.one.stdout }}"}
         """)
-        done = subprocess.run([*COUPLER, "run", "./flow.yaml", "--quiet"], capture_output=True, check=True)
+        done = forked.run([*COUPLER, "run", "./flow.yaml", "--quiet"], capture_output=True, check=True)
         assert done.stdout == b"a\xffb\n"
 
     def test_secrets_are_masked_in_the_outputs(self, place):
@@ -191,7 +192,7 @@ class TestShowing:
     def test_a_run_goes_on_when_nobody_reads_what_it_writes(self, place):
         place.write("steps: [{run: yes | head -c 300000}, {run: echo done > done}]")
         reader, writer = os.pipe()
-        process = subprocess.Popen([*COUPLER, "run", "./flow.yaml"], stdout=writer)
+        process = forked.Popen([*COUPLER, "run", "./flow.yaml"], stdout=writer)
         os.close(writer)
         os.close(reader)
         assert process.wait(PATIENCE) == 0
@@ -200,7 +201,7 @@ class TestShowing:
     def test_a_reader_that_does_not_read_holds_up_nothing(self, place):
         place.write("steps: [{run: yes | head -c 300000}, {run: echo done > done.fifo}]")
         os.mkfifo("done.fifo")
-        with subprocess.Popen([*COUPLER, "run", "./flow.yaml"], stdout=subprocess.PIPE) as process:
+        with forked.Popen([*COUPLER, "run", "./flow.yaml"], stdout=subprocess.PIPE) as process:
             try:
                 # The pipe holds 64 KiB of what is shown, and the last step comes all the same.
                 assert place.hears("done.fifo") == "done\n"
@@ -512,7 +513,7 @@ class TestResuming:
         os.mkfifo("fifo")
         done = CliRunner().invoke(resume, ["nothing"])
         assert (done.exit_code, "no workflow was run yet" in done.stderr) == (1, True)
-        with subprocess.Popen([*COUPLER, "run", "./flow.yaml"], stdout=subprocess.DEVNULL) as process:
+        with forked.Popen([*COUPLER, "run", "./flow.yaml"], stdout=subprocess.DEVNULL) as process:
             place.hears("fifo")
             assert "is running in the process" in place.resume(code=1).stderr
             assert "did you mean" in CliRunner().invoke(resume, [place.ids[0][:-1] + "0"]).stderr
@@ -563,7 +564,7 @@ class TestNames:
         assert "coupler trust" in told
         assert "tidy.yaml" in told
         assert "did you mean `tidy`?" in place.run("tiddy", code=1).stderr
-        subprocess.run([*COUPLER, "trust", "--yes"], check=True, capture_output=True)
+        forked.run([*COUPLER, "trust", "--yes"], check=True, capture_output=True)
         (place.directory / "sub").mkdir()
         place.run("tidy", "--cwd", "sub")
 
@@ -585,7 +586,7 @@ class TestSignals:
     def test_a_signal_cancels_the_run_and_its_hooks_clean_up(self, place, number):
         place.write(self.FLOW)
         os.mkfifo("fifo")
-        process = subprocess.Popen([*COUPLER, "run", "./flow.yaml"], stderr=subprocess.PIPE, text=True)
+        process = forked.Popen([*COUPLER, "run", "./flow.yaml"], stderr=subprocess.PIPE, text=True)
         place.hears("fifo")
         process.send_signal(number)
         _, told = process.communicate(timeout=PATIENCE)
@@ -598,9 +599,9 @@ class TestSignals:
     def test_runs_cancel_ends_it_from_another_terminal(self, place):
         place.write(self.FLOW)
         os.mkfifo("fifo")
-        process = subprocess.Popen([*COUPLER, "run", "./flow.yaml", "--quiet"], stderr=subprocess.DEVNULL)
+        process = forked.Popen([*COUPLER, "run", "./flow.yaml", "--quiet"], stderr=subprocess.DEVNULL)
         place.hears("fifo")
-        subprocess.run([*COUPLER, "runs", "cancel", place.ids[0]], check=True, timeout=PATIENCE)
+        forked.run([*COUPLER, "runs", "cancel", place.ids[0]], check=True, timeout=PATIENCE)
 
         assert process.wait(PATIENCE) == 130
         assert place.read("mended") == "mended\n"
@@ -611,7 +612,7 @@ class TestSignals:
 def test_what_a_full_disk_loses_is_told_and_is_no_success(place, words):
     (place.directory / "flow.yaml").write_text("{steps: [{run: echo hi}], outputs: {a: b}}")
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
+        done = forked.run(
             [*COUPLER, *words.split()], cwd=place.directory, stdout=full, stderr=subprocess.PIPE, text=True
         )
 

@@ -18,6 +18,7 @@ import pytest
 
 from cli.screen import screen_of
 from cli.typing_at import CTRL_C, PATIENCE, Typist
+from client.stage import Scripted
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 
@@ -225,6 +226,66 @@ class TestQuestions:
             person.answers("? c: echo c >> log [R]un, [s]kip or [q]uit? ", "quit\n")
             assert person.ends() == 130
         assert (tmp_path / "log").read_text() == "a\n"
+
+
+class TestAgents:
+    """What the agent of a step asks, which no rule decides."""
+
+    EDITING = """
+        for prompt in prompts():
+            path = os.path.join(os.getcwd(), "app.py")
+            change = {"type": "diff", "path": path, "oldText": "x = 1\\n", "newText": "x = 2\\n"}
+            call = {"title": "Edit it", "kind": "edit", "locations": [{"path": path}], "content": [change]}
+            session = prompt["params"]["sessionId"]
+            send(permission(session, None, session, **call))
+            send(say(answer_to(session)["result"]["outcome"]["optionId"], session), end(prompt))
+    """
+    TWICE = """
+        steps:
+          - {id: first, agent: AGENT, prompt: go}
+          - {id: second, agent: AGENT, prompt: go}
+        outputs: {said: "{{ steps.first.text }} {{ steps.second.text }}"}
+    """
+
+    def flow(self, directory, body, text):
+        agent = Scripted(directory, 1, body)
+        return text.replace("AGENT", json.dumps(shlex.join(agent.command)))
+
+    def test_it_is_asked_with_the_change_and_a_yes_for_good_is_not_asked_for_again(self, tmp_path):
+        flow = self.flow(tmp_path, self.EDITING, self.TWICE)
+        with Person(tmp_path, flow) as person:
+            person.reads("? first: May the agent do this? Edit it\n")
+            person.reads(f"changes {tmp_path / 'app.py'}\n")
+            person.reads("-x = 1\n")
+            person.reads("+x = 2\n")
+            person.answers("  a: Always allow edits directly in `.` in this session\n", "a\n")
+            assert person.ends() == 0
+        assert "\n".join(person.screen).endswith("  said: yes yes\n")
+        assert person.shown.count("May the agent do this?") == 1
+
+    def test_it_is_denied_where_all_questions_are_answered_by_an_option(self, tmp_path):
+        flow = self.flow(tmp_path, self.EDITING, self.TWICE)
+        with Person(tmp_path, flow, "--yes") as person:
+            assert person.ends() == 0
+        assert "\n".join(person.screen).endswith("  said: no no\n")
+        assert "May the agent do this?" not in person.shown
+
+    def test_its_form_is_filled_in_field_by_field(self, tmp_path):
+        asking = """
+            for prompt in prompts():
+                fields = {"name": {"type": "string"}, "age": {"type": "integer"}}
+                schema = {"type": "object", "required": ["name", "age"], "properties": fields}
+                form = {"mode": "form", "sessionId": "s1", "message": "Who?", "requestedSchema": schema}
+                send(request(1, "elicitation/create", **form))
+                send(say(json.dumps(answer_to(1)["result"]["content"])), end(prompt))
+        """
+        flow = 'steps: [{id: x, agent: AGENT, prompt: go}]\noutputs: {who: "{{ steps.x.text }}"}'
+        with Person(tmp_path, self.flow(tmp_path, asking, flow)) as person:
+            person.reads("The agent asks: x: Who?\n")
+            person.answers("name", "Ann\n")
+            person.answers("age", "7\n")
+            assert person.ends() == 0
+        assert '{"name": "Ann", "age": 7}' in "\n".join(person.screen)
 
 
 class TestInterrupting:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import forked
 from coupler.cli.runs.command import runs as command
 from coupler.cli.runs.steps import steps_in
 from coupler.cli.runs.table import write_table
@@ -407,14 +408,12 @@ class TestProcesses:
         process, id = owner()
         assert f"running in the process {process.pid}\n" in runs("show", id)
         assert f"Follow it with: coupler runs logs {id} --follow" in runs("show", id)
-        following = subprocess.Popen(
+        following = forked.Popen(
             [*COUPLER, "runs", "logs", id, "--follow"], stdout=subprocess.PIPE, text=True
         )
         first = following.stdout.readline()
 
-        ended = subprocess.run(
-            [*COUPLER, "runs", "cancel", id], capture_output=True, text=True, timeout=PATIENCE
-        )
+        ended = forked.run([*COUPLER, "runs", "cancel", id], capture_output=True, text=True, timeout=PATIENCE)
         told, _ = following.communicate(timeout=PATIENCE)
 
         assert "build: started" in first
@@ -426,7 +425,7 @@ class TestProcesses:
 
     def test_following_ends_with_a_process_that_is_killed(self, owner):
         process, id = owner()
-        following = subprocess.Popen(
+        following = forked.Popen(
             [*COUPLER, "runs", "logs", id, "--follow"], stdout=subprocess.PIPE, text=True
         )
         assert "build: started" in following.stdout.readline()

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
+import forked
 from agent.steps import begin, cancel, end_of
 from coupler.cli.command import command as coupler
 from raw_client import COUPLER, PATIENCE, serve
@@ -72,7 +73,7 @@ class Kept:
 
 def run(*arguments: str, home: Path | None = None, stdin=subprocess.DEVNULL, **environment):
     env = {**os.environ, **({"COUPLER_HOME": str(home)} if home is not None else {}), **environment}
-    return subprocess.run(
+    return forked.run(
         [*COUPLER, "sessions", *arguments],
         capture_output=True,
         encoding="utf-8",
@@ -560,7 +561,7 @@ def on_terminal(kept: Kept, *arguments: str, answer: str = "", columns: int = 12
     env = {**os.environ, "COUPLER_HOME": str(kept.home), "TERM": "xterm", "COLUMNS": str(columns)}
     for name in ("NO_COLOR", "FORCE_COLOR"):
         env.pop(name, None)
-    process = subprocess.Popen(
+    process = forked.Popen(
         [*COUPLER, "sessions", *arguments], stdin=theirs, stdout=theirs, stderr=theirs, env=env
     )
     os.close(theirs)

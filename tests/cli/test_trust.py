@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from raw_client import COUPLER, PATIENCE
 
 WITH_MADE_UP_KEYS = [
@@ -56,7 +57,7 @@ def file(project: Path) -> Path:
 
 
 def run(*arguments: object, command=WITH_MADE_UP_KEYS, **environment: str):
-    return subprocess.run(
+    return forked.run(
         [*command, "trust", *map(str, arguments)],
         capture_output=True,
         encoding="utf-8",
@@ -96,7 +97,7 @@ class TestTheCommandAsItIs:
     def test_the_current_directory_is_meant_unless_another_is_named(self, project):
         (project / "coupler.toml").write_text("")
         (project / "src").mkdir()
-        ended = subprocess.run(
+        ended = forked.run(
             [*COUPLER, "trust"], cwd=project / "src", capture_output=True, text=True, timeout=PATIENCE
         )
         assert ended.stdout.startswith(f"{project / 'coupler.toml'} sets nothing that needs trust")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+import forked
 from coupler.cli.command import command
 from coupler.cli.workflows.new import TEMPLATES
 from coupler.cli.workflows.table import Row, write_table
@@ -103,6 +103,22 @@ class TestListing:
             "bb    user    broken  x",
         ]
 
+    def test_names_that_hide_others_or_are_no_commands_are_told(self, directory, coupler_home):
+        for place in (directory, coupler_home / "workflows"):
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "twice.yaml").write_text("steps: [{run: make}]\n")
+        (directory / "runs.yaml").write_text("steps: [{run: make}]\n")
+        (directory / "odd.yaml").write_text("name: odd.yml\nsteps: [{run: make}]\n")
+
+        told = workflows("list").stderr
+        assert "`twice` is the project's: your own one is not used here." in told
+        reasons = ("`/runs` is about runs: give it", "`odd.yml` means the path of a file: give it")
+        checked = workflows("validate").stdout
+        for reason in reasons:
+            assert reason in told
+            assert reason in checked
+        assert ".coupler/workflows/odd.yaml:1:7: warning: it cannot be called" in checked
+
     def test_where_there_is_none_it_says_how_to_begin(self, project, coupler_home):
         listed = workflows("list")
         assert (listed.exit_code, listed.stdout) == (0, "")
@@ -190,7 +206,7 @@ class TestChecking:
         (directory / "odd.yaml").write_text("steps:\n  - stop: Done\n  - run: make\n")
         (directory / "wrong.yaml").write_text("steps:\n  - run: echo {{ inputs.x }}\n")
 
-        told = subprocess.run(
+        told = forked.run(
             [*COUPLER, "workflows", "validate"], capture_output=True, text=True, timeout=PATIENCE
         )
 

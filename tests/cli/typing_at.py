@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import select
 import subprocess
-import termios
 import time
 from types import TracebackType
 from typing import Any, Self
+
+import forked
 
 PATIENCE = 60.0
 CTRL_C = "\x03"
@@ -22,13 +22,13 @@ class Typist:
     def __init__(self, *command: str, piped_stdout: bool = False, **options: Any) -> None:
         self._own, theirs = pty.openpty()
         self.shown = ""
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             command,
             stdin=theirs,
             stdout=subprocess.PIPE if piped_stdout else theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+            preexec_fn=forked.take_terminal,
             **options,
         )
         os.close(theirs)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.client_candidate import ClientCandidate, fill_in
 from coupler.inspect.conformance.client_examination import examine_client, judge_scenarios
@@ -141,7 +142,7 @@ def test_the_agent_is_filled_in_as_one_word_or_as_many(tmp_path):
 
 
 def test_a_command_without_a_place_for_the_agent_is_refused():
-    done = subprocess.run([*CHECK, "--", "true"], capture_output=True, text=True, timeout=30)
+    done = forked.run([*CHECK, "--", "true"], capture_output=True, text=True, timeout=30)
 
     assert done.returncode == 2
     assert "write {agent} where the client takes the agent's command" in done.stderr
@@ -149,7 +150,7 @@ def test_a_command_without_a_place_for_the_agent_is_refused():
 
 def test_a_terminal_gets_a_sentence_instead_of_a_chat():
     ours, theirs = pty.openpty()
-    done = subprocess.run(CHECK, stdin=theirs, capture_output=True, text=True, timeout=30)
+    done = forked.run(CHECK, stdin=theirs, capture_output=True, text=True, timeout=30)
     os.close(ours)
     os.close(theirs)
 
@@ -191,7 +192,7 @@ class Editor:
     """Allows what it is asked, except that a person says no to each question about the screen."""
 
     def __init__(self, command, cwd=None):
-        self.process = subprocess.Popen(
+        self.process = forked.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=cwd
         )
         self.last_id = 0

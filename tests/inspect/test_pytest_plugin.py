@@ -12,7 +12,9 @@ ECHO = [sys.executable, "-m", "coupler", "serve", str(Path(__file__).parents[2] 
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester) -> pytest.Pytester:
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Somebody's project, with none of the plugins that happen to be installed here."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest('pytest_plugins = ["coupler.pytest_plugin"]')
     pytester.makepyprojecttoml("[tool.pytest.ini_options]\nfilterwarnings = ['error']")
     return pytester
@@ -20,7 +22,7 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
 
 def run(project: pytest.Pytester, code: str) -> pytest.RunResult:
     project.makepyfile(f"ECHO = {ECHO!r}\n{textwrap.dedent(code)}")
-    return project.runpytest_subprocess("-q", "-p", "no:randomly", "-p", "no:cacheprovider")
+    return project.runpytest_subprocess("-q", "-p", "no:cacheprovider")
 
 
 def test_an_agent_is_tested_in_a_few_lines(project: pytest.Pytester) -> None:

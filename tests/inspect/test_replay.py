@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+import forked
 from coupler import connect
 from coupler.client.policy import Policy
 from coupler.inspect.desk import FULL_CAPABILITIES
@@ -147,7 +148,7 @@ def test_a_replay_passes_the_check_as_the_recording_does(
     hold(tap(again, *replay(recording)), project, one_turn)
 
     for file in (recording, again):
-        done = subprocess.run(
+        done = forked.run(
             [*COUPLER, "check", "--trace", str(file)], capture_output=True, text=True, timeout=PATIENCE
         )
         assert done.returncode == 0, done.stdout
@@ -315,7 +316,7 @@ def test_what_needs_no_client_is_played_to_one_that_has_closed_its_input(tmp_pat
         for sender, message in (*HELLO, *opening(), prompt("x", "mine"))
         if sender == "client"
     )
-    done = subprocess.run(replay(file), input=requests, capture_output=True, timeout=PATIENCE)
+    done = forked.run(replay(file), input=requests, capture_output=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout.splitlines()[-1])["id"] == "mine"
 
@@ -346,7 +347,7 @@ def test_a_recording_with_gaps_is_played_and_says_so(tmp_path: Path) -> None:
     file = made(tmp_path / "t.ndjson", *HELLO, *opening())
     with file.open("a") as out:
         out.write('{"at": 9, "missing": 3, "because": "the file could not be written"}\n')
-    done = subprocess.run(replay(file), input=b"", capture_output=True, timeout=PATIENCE)
+    done = forked.run(replay(file), input=b"", capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0
     assert b"is not complete: 3 frames are missing, and are not played" in done.stderr
 
@@ -369,7 +370,7 @@ def test_a_replay_ends_when_it_is_asked_to(tmp_path: Path) -> None:
 
 
 def against(file: Path, *command: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forked.run(
         [*COUPLER, "replay", "--client", *options, str(file), "--", *command],
         capture_output=True,
         text=True,
@@ -488,7 +489,7 @@ def test_an_agent_that_dies_or_is_silent_is_told(tmp_path: Path) -> None:
 def test_wrong_usage_is_told(arguments: list[str], sentence: str, tmp_path: Path) -> None:
     file = made(tmp_path / "t.ndjson", *HELLO)
     words = [str(file) if word == "TRACE" else word for word in arguments]
-    done = subprocess.run(
+    done = forked.run(
         [*COUPLER, "replay", *words],
         capture_output=True,
         text=True,

@@ -5,6 +5,7 @@ import os
 import subprocess
 from typing import Any, NamedTuple
 
+import forked
 from agent.steps import asks, end_of, final_call, text_of, update_of
 from raw_client import COUPLER, PATIENCE, Frame, RawClient, is_answer_to, texts
 from sessions.steps import setup
@@ -112,7 +113,7 @@ def names_in(question: Frame) -> dict[str, str]:
 
 def permissions(*arguments: object, home: object, **environment: str) -> Any:
     """Run `coupler permissions` as a user of this home does."""
-    return subprocess.run(
+    return forked.run(
         [*COUPLER, "permissions", *map(str, arguments)],
         capture_output=True,
         encoding="utf-8",

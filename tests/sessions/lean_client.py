@@ -9,6 +9,7 @@ import select
 import subprocess
 import time
 
+import forked
 from raw_client import COUPLER, PATIENCE
 
 ANSWERS = (b'"result":', b'"error":')
@@ -19,7 +20,7 @@ class LeanClient:
 
     def __init__(self, *command):
         env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        self.process = forked.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
         self._next_id = 0
         self._partial = b""
         self._lines = []
