@@ -58,6 +58,7 @@ def main() -> list[str]:
         if not text:
             sys.exit()
         if (pid := _fork()) is None:
+            orders.detach()  # its number may be that of a descriptor that was sent
             return _become(json.loads(text), descriptors)
         orders.send(str(pid).encode())
         for descriptor in descriptors:
@@ -78,18 +79,21 @@ def _load() -> None:
 
 
 def _fork() -> int | None:
-    """A process without a parent, whom the tests adopt; `None` in it."""
-    reading, writing = os.pipe()
+    """A process without a parent, whom the tests adopt; `None` in it, when that has happened."""
+    told, tell = os.pipe()
+    waiting, go = os.pipe()
     between = os.fork()
     if between == 0:
         if (pid := os.fork()) == 0:
+            os.close(go)
+            os.read(waiting, 1)
             return None
-        os.write(writing, str(pid).encode())
+        os.write(tell, str(pid).encode())
         os._exit(0)
     os.waitpid(between, 0)
-    pid = int(os.read(reading, 100))
-    os.close(reading)
-    os.close(writing)
+    pid = int(os.read(told, 100))
+    for descriptor in (told, tell, waiting, go):
+        os.close(descriptor)
     return pid
 
 

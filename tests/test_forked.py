@@ -57,7 +57,7 @@ def test_a_program_sees_the_same(tmp_path: Path, session: bool, variables: dict[
         def report(module: ModuleType, home: str) -> Any:
             file = tmp_path / "report"
             file.unlink(missing_ok=True)
-            module.run(
+            done = module.run(
                 [*COUPLER, "serve", str(target), "--no-store"],
                 cwd=directory,
                 env={**os.environ, "REPORT": str(file), "COUPLER_HOME": str(tmp_path / home), **variables},
@@ -68,6 +68,7 @@ def test_a_program_sees_the_same(tmp_path: Path, session: bool, variables: dict[
                 timeout=PATIENCE,
                 check=True,
             )
+            assert file.exists(), done.stderr.decode()
             seen = json.loads(file.read_text())
             assert seen["environ"].pop("COUPLER_HOME").endswith(home)
             return seen
