@@ -12,6 +12,7 @@ from coupler.schema.v1 import StopReason
 if TYPE_CHECKING:
     from coupler.agent.blocking import BlockingTurn
     from coupler.agent.command import Command
+    from coupler.agent.foreign import ForeignSession
     from coupler.agent.login import Login
     from coupler.agent.mode import Mode
     from coupler.agent.option import Option
@@ -95,6 +96,10 @@ class AdoptedAgent(Agent):
 
     async def forget(self, session_id: str, state: Any) -> None:
         """A session was deleted, with this as its state: delete what the framework keeps of it."""
+
+    async def foreign(self, known: set[str]) -> list[ForeignSession]:
+        """Conversations that the framework keeps and that are none of the known sessions."""
+        return []
 
 
 async def _call(function: Callable[[Any], Any], turn: Turn) -> StopReason | None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from coupler.agent.chronicle import Chronicle
+from coupler.agent.chronicle import Chronicle, keep_turn
 from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
 from coupler.agent.project import configuration_of
-from coupler.agent.state import unpack
+from coupler.agent.state import pack, unpack
 from coupler.events.record import STOP, TOOL
 from coupler.schema.v1 import ListSessionsResponse, SessionInfo
 from coupler.store.clock import now
@@ -26,6 +26,7 @@ from coupler.store.errors import StoreError
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
+    from coupler.agent.foreign import ForeignSession
     from coupler.agent.session import Place, Session
     from coupler.permission.choices import ChoiceStore
     from coupler.store.journal import Entry
@@ -141,6 +142,44 @@ class Archive:
             page = await self._store.page(self._identity, cwd=cwd, cursor=cursor)
         listed = tuple(_listed(record) for record in page.records)
         return ListSessionsResponse(listed, page.next_cursor or msgspec.UNSET)
+
+    async def ids(self) -> set[str]:
+        """The ids of all the agent's sessions that are listed."""
+        known: set[str] = set()
+        cursor: str | None = None
+        while True:
+            with _told_to_clients():
+                page = await self._store.page(self._identity, cursor=cursor)
+            known |= {record.id for record in page.records}
+            cursor = page.next_cursor
+            if cursor is None:
+                return known
+
+    async def take_in(self, foreign: ForeignSession) -> None:
+        """Keep a conversation that was held elsewhere; one that is kept already is left as it is."""
+        from coupler.store.sessions import SessionRecord
+
+        with _told_to_clients():
+            if await self._store.find(foreign.id) is not None:
+                return
+            made = SessionRecord(
+                id=foreign.id,
+                agent=self._identity,
+                cwd=foreign.cwd,
+                title=foreign.title,
+                created_at=foreign.updated_at,
+                updated_at=foreign.updated_at,
+                turns=len(foreign.turns),
+                state=pack(foreign.state),
+            )
+            await self._store.create(made)
+            try:
+                journal = await self._store.journal(foreign.id)
+                for turn in foreign.turns:
+                    keep_turn(journal, turn)
+                journal.set(turns=made.turns, updated_at=made.updated_at, state=made.state)
+            finally:
+                await self._store.release(foreign.id)
 
     async def delete(self, id: str) -> None:
         """Make a session disappear; nothing happens if there is none."""

@@ -6,7 +6,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
+from coupler.agent import adoption
+from coupler.agent.agent import AdoptedAgent, Agent, FunctionAgent, is_turn_function
 from coupler.agent.introduction import distribution_version, identity, identity_of, introduce
 from coupler.agent.login import Login, Logins, own_command
 from coupler.agent.serve_options import NO_OPTIONS, ServeOptions
@@ -14,11 +15,12 @@ from coupler.schema.v1 import InitializeResponse
 
 if TYPE_CHECKING:
     from coupler.agent.editor import Editor
+    from coupler.agent.foreign import ForeignSession
     from coupler.agent.session import Session
 
 WHAT_CAN_BE_SERVED = (
     "serve takes a function with one parameter named `turn`, an Agent subclass or instance, "
-    "or a string such as 'app.py:agent'"
+    "a graph of LangGraph, or a string such as 'app.py:agent'"
 )
 
 
@@ -55,6 +57,8 @@ class Blueprint:
         store: str | None,
         logins: Sequence[Login] | Logins = (),
         backing: Backing | None = None,
+        forget: Callable[[str, Any], Awaitable[None]] | None = None,
+        foreign: Callable[[set[str]], Awaitable[list[ForeignSession]]] | None = None,
     ) -> None:
         self.introduction = introduction
         self.agent_for = agent_for
@@ -65,12 +69,18 @@ class Blueprint:
         self.logins = logins if isinstance(logins, Logins) else Logins(logins, program=own_command())
         self.backing = backing
         """What is behind the agent, if it is not here."""
+        self.forget = forget or (backing.forget if backing is not None else None)
+        """Told of sessions that are deleted, with their states, if somebody else keeps something of them."""
+        self.foreign = foreign
+        """Gives conversations that somebody else keeps, but for those that are known already."""
 
     @classmethod
     def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> Blueprint:
         """The blueprint of a turn function, an `Agent` subclass or an `Agent` instance."""
         is_class = isinstance(target, type) and issubclass(target, Agent)
-        described: Agent | type[Agent] = target if is_class else as_agent(target)
+        described: Agent | type[Agent] = target if is_class else as_agent(target, options)
+        if is_class:
+            adoption.refuse_graph_options(options)
 
         async def agent_for(session: Session) -> Agent:
             return described() if isinstance(described, type) else described
@@ -81,6 +91,8 @@ class Blueprint:
             identity=identity_of(described),
             store=options.store,
             logins=described.logins,
+            forget=described.forget if isinstance(described, AdoptedAgent) else None,
+            foreign=described.foreign if isinstance(described, AdoptedAgent) else None,
         )
 
     @classmethod
@@ -95,13 +107,20 @@ class Blueprint:
 
         async def agent_for(session: Session) -> Agent:
             made = factory(session)
-            return as_agent(await made if inspect.isawaitable(made) else made)
+            return as_agent(await made if inspect.isawaitable(made) else made, options)
 
-        return cls(introduction, agent_for, identity=identity(module, own_name), store=options.store)
+        async def forget(session_id: str, state: Any) -> None:
+            await adoption.forget(session_id, state, options)
+
+        return cls(
+            introduction, agent_for, identity=identity(module, own_name), store=options.store, forget=forget
+        )
 
 
-def as_agent(target: Any) -> Agent:
+def as_agent(target: Any, options: ServeOptions = NO_OPTIONS) -> Agent:
     """The target as an agent, or an error that says what can be served."""
+    if (adopted := adoption.adopt(target, options)) is not None:
+        return adopted
     if isinstance(target, Agent):
         return target
     if isinstance(target, type) and issubclass(target, Agent):

@@ -7,7 +7,7 @@ kept fails the turn, and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +16,16 @@ from msgspec import Raw
 from coupler.agent.errors import agent_failed, store_failed
 from coupler.agent.state import StateError, pack
 from coupler.events import Commands, Info, Mode, Options, Usage
-from coupler.events.record import STOP, USER, End, end_record, text_in, to_record
+from coupler.events.record import (
+    STOP,
+    USER,
+    End,
+    Recorded,
+    UserMessage,
+    end_record,
+    text_in,
+    to_record,
+)
 from coupler.events.v1 import Emitted
 from coupler.store.clock import now
 from coupler.store.errors import StoreError
@@ -133,6 +142,19 @@ class Chronicle:
         if packed != self._saved_state:
             self._saved_state = packed
             self._journal.set(state=packed)
+
+
+def keep_turn(journal: Journal, happened: Iterable[UserMessage | Recorded]) -> None:
+    """Keep a whole turn that happened elsewhere."""
+    journal.begin_turn()
+    for event in happened:
+        if isinstance(event, UserMessage):
+            journal.add(USER, event.message_id, msgspec.json.encode(event.blocks))
+        elif (text := text_in(event)) is not None:
+            journal.text(*text)
+        else:
+            journal.add(*to_record(event))
+    journal.add(*end_record(End(reason="end_turn")))
 
 
 class _Prompt(msgspec.Struct):

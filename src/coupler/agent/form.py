@@ -208,17 +208,21 @@ def _refuse_too_many_options(field: Field) -> None:
         raise ValueError(f"the field {field.name!r:.100} has more than {MOST_OPTIONS} choices: offer less")
 
 
-def _refuse_secret(field: Field) -> None:
-    """Only what is typed can be a secret: a choice or a switch cannot give one away."""
+def is_secret(field: Field) -> bool:
+    """Whether a secret is asked for. Only what is typed can be one: a choice cannot give one away."""
     labels = (field.name, field.keyword, field.title)
     match field:
         case TextField():
-            is_secret = field.format == "password" or any(map(names_secret, labels))
+            is_named = field.format == "password" or any(map(names_secret, labels))
         case NumberField():
-            is_secret = any(map(names_secret_number, labels))
+            is_named = any(map(names_secret_number, labels))
         case _:
-            return
-    if is_secret or asks_for_secret(field.description or ""):
+            return False
+    return is_named or asks_for_secret(field.description or "")
+
+
+def _refuse_secret(field: Field) -> None:
+    if is_secret(field):
         raise ValueError(
             f"the field {field.name!r:.100} looks like a secret, and forms are no place for one: "
             "ask for secrets with turn.ask_url"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from coupler.agent.agent import Agent, FunctionAgent, accepted_blocks
+from coupler.agent.agent import AdoptedAgent, Agent, FunctionAgent, accepted_blocks
 from coupler.agent.memory import TERMINAL_LOGIN, is_installed
 from coupler.agent.serve_options import FORK, NO_OPTIONS, NO_STORE, ServeOptions
 from coupler.schema.decoding import decode
@@ -124,6 +124,8 @@ def identity_of(agent: Agent | type[Agent]) -> str:
     """What the sessions of this agent are found by."""
     if isinstance(agent, FunctionAgent):
         return identity(agent.function.__module__, agent.function.__qualname__)
+    if isinstance(agent, AdoptedAgent):
+        return identity(*agent.origin)
     kind = agent if isinstance(agent, type) else type(agent)
     return identity(kind.__module__, kind.__qualname__)
 
@@ -143,10 +145,14 @@ def identity(module: str, name: str) -> str:
 def _own_name(agent: Agent | type[Agent]) -> str:
     if isinstance(agent, FunctionAgent):
         return agent.function.__name__
+    if isinstance(agent, AdoptedAgent):
+        return agent.called
     return agent.__name__ if isinstance(agent, type) else type(agent).__name__
 
 
 def _module_of(agent: Agent | type[Agent]) -> str:
+    if isinstance(agent, AdoptedAgent):
+        return agent.origin[0]
     return agent.function.__module__ if isinstance(agent, FunctionAgent) else agent.__module__
 
 

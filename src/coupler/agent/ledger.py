@@ -165,11 +165,20 @@ class Ledger:
         for covered in (*self._cover.covered_output(output), *self._cover.end_output(id)):
             self._record(covered)
 
-    def settle(self, id: str, status: str, reason: str | None = None, **fields: Any) -> None:
-        """End a call as completed or failed, and say why below what it shows."""
+    def settle(
+        self,
+        id: str,
+        status: str,
+        reason: str | None = None,
+        content: Iterable[ToolCallContent] = (),
+        **fields: Any,
+    ) -> None:
+        """End a call as completed or failed, with the last that it shows, and say why below all of it."""
         account = self._account(id)
         if account is None:
             return
+        for item in content:
+            self._add(account, ToolOutput(id, item))
         if reason is not None:
             self._add(account, ToolOutput(id, text_content(reason), apart=True))
         self._apply(account, ToolUpdate(id=id, status=status, **fields))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 NO_STORE = ""
 """Instead of a file: sessions are not kept."""
@@ -24,11 +25,17 @@ class ServeOptions(NamedTuple):
     """The file that keeps the sessions; NO_STORE for none."""
     drafts: str | None = None
     """Names of drafts to offer, separated by commas."""
+    text: bool | None = None
+    """Of a graph: whether what its models say is shown."""
+    thoughts: bool | None = None
+    """Of a graph: whether what its models think is shown."""
+    blocks: Callable[[dict[str, Any]], Any] | None = None
+    """Of a graph: what becomes of images, files and other blocks in an answer."""
 
     def over(self, others: ServeOptions) -> ServeOptions:
         """These options, with the others where nothing is said here."""
         return ServeOptions(
-            *(ours if ours is not None else theirs for ours, theirs in zip(self, others, strict=True))
+            *(ours if ours is not None else theirs for ours, theirs in zip(self, others, strict=True))  # type: ignore[arg-type]
         )
 
     def offers(self, draft: str) -> bool:

@@ -73,13 +73,13 @@ def serve(
 
     `target` is a function with one parameter `turn`, an `Agent` subclass or instance, a graph of LangGraph
     such as `create_agent` makes, or a string such as `"app.py:agent"`. `factory` instead is called with each
-    new session and returns one of those. Name,
-    title and version are what the client is told; without them the target's own are used. Sessions are kept
-    in the user's own file, with `store` a path in another one, or with False nowhere. `drafts` names parts of
-    the protocol that are not stable yet, such as "fork". Of a graph `text=False` and `thoughts=False` show
-    nothing of what its models say or think, and `blocks` is called with every image, file or other block of
-    theirs, to give what is shown instead: a content block, text, or None. A line of the client's that is longer than
-    `frame_limit` bytes is dropped and answered with an error.
+    new session and returns one of those. Name, title and version are what the client is told; without them
+    the target's own are used. Sessions are kept in the user's own file, with `store` a path in another one,
+    or with False nowhere. `drafts` names parts of the protocol that are not stable yet, such as "fork". Of a
+    graph `text=False` and `thoughts=False` show nothing of what its models say or think, and `blocks` is
+    called with every image, file or other block of theirs, to give what is shown instead: a content block,
+    text, or None. A line of the client's that is longer than `frame_limit` bytes is dropped and answered with
+    an error.
     """
     options = ServeOptions(
         name, title, version, store_option(store), drafts_option(drafts), text, thoughts, blocks

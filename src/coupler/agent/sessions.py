@@ -149,9 +149,11 @@ class Sessions:
 
     async def list(self, cwd: str | None, cursor: str | None) -> ListSessionsResponse:
         """A page of the sessions, the latest first."""
-        await self._blueprint()
+        blueprint = await self._blueprint()
         if self._archive is None:
             return ListSessionsResponse(())
+        if cursor is None:
+            await self._take_in_foreign(blueprint, self._archive)
         return await self._archive.page(cwd, cursor)
 
     async def close(self, session: Session) -> None:
@@ -205,7 +207,12 @@ class Sessions:
     async def _take_up(self, id: str, place: Place, editor: Editor, blueprint: Blueprint) -> Session:
         if self._archive is None:
             raise unknown_session(id)
-        record = await self._archive.find(id)
+        try:
+            record = await self._archive.find(id)
+        except RpcError:
+            if not await self._take_in_foreign(blueprint, self._archive):
+                raise
+            record = await self._archive.find(id)
         check_same(place.cwd, record.cwd)
         session = Session(id, place, editor, self._peer)
         try:
@@ -216,6 +223,15 @@ class Sessions:
             await self._let_go(id)
             raise
         return session
+
+    async def _take_in_foreign(self, blueprint: Blueprint, archive: Archive) -> bool:
+        """Take in conversations that were held elsewhere; whether there were any."""
+        if blueprint.foreign is None:
+            return False
+        found = await blueprint.foreign(await archive.ids())
+        for foreign in found:
+            await archive.take_in(foreign)
+        return bool(found)
 
     async def _replay(self, session: Session, archive: Archive) -> None:
         from coupler.agent.replay import replay

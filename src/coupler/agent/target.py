@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from coupler.agent.adoption import is_adoptable
 from coupler.agent.agent import Agent, is_turn_function
 from coupler.agent.blueprint import WHAT_CAN_BE_SERVED, Blueprint, Servable
 from coupler.agent.serve_options import ServeOptions
@@ -151,7 +152,11 @@ def _candidates(module: ModuleType) -> list[tuple[str, Any]]:
         (name, value)
         for name, value in vars(module).items()
         if not name.startswith("_")
-        and (isinstance(value, Agent) or (_is_servable(value) and value.__module__ == module.__name__))
+        and (
+            isinstance(value, Agent)
+            or (_is_servable(value) and value.__module__ == module.__name__)
+            or is_adoptable(value)
+        )
     ]
 
 

@@ -36,6 +36,8 @@ from coupler.schema.v1 import (
 
 def fields_of(schema: ElicitationSchema) -> tuple[Field, ...]:
     """What can be filled in. A field of a kind that is not known here is left out, unless it is required."""
+    if schema.type != "object":
+        raise ValueError(f"the form is of the type {schema.type!r:.100}: only objects can be filled in")
     required = frozenset(schema.required or ())
     if unknown := sorted(required - schema.properties.keys()):
         raise ValueError(f"the form requires the field {unknown[0]!r:.100}, which it does not have")

@@ -1,0 +1,1 @@
+"""LangChain and LangGraph: any compiled graph as a complete ACP agent."""

@@ -1,0 +1,279 @@
+"""Interrupts of a graph, answered by the user: reviews of tool calls, and questions of the author's own.
+
+Reviews (LangChain's HumanInTheLoopMiddleware, all calls of a model at once or each by itself) are
+permissions: the session's engine decides, and the user is asked under the call's own id. Any other value is
+a question, with a form of the interrupt's schema. A client without forms gets a choice as a dialog; other
+questions are put into the chat, the turn ends, and the next prompt is the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from langgraph.types import Command, Interrupt
+
+from coupler.agent.form import Form, FormError
+from coupler.agent.json_value import json_value
+from coupler.agent.question import ASKED_IN_CHAT
+from coupler.bridges.langchain.asking.permission import DECISIONS, USUAL, Decision, DecisionName, permit
+
+if TYPE_CHECKING:
+    from langchain_core.messages import ToolCall
+
+    from coupler.bridges.langchain.current import Current
+
+LONGEST_QUESTION = 4000
+"""Characters of a question that is made of a value."""
+
+_QUESTIONS = ("question", "message", "prompt", "query", "description", "title", "text")
+_CHOICES = ("options", "choices")
+
+
+async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> Command[Any] | None:
+    """What the graph goes on with; None if it cannot go on now, because a question has no answer.
+
+    All are asked at the same time, as the calls of a model run at the same time. If a question was put into
+    the chat, `current.asked_in_chat` says so.
+    """
+    answers = await _all(_answer(interrupt, current) for interrupt in interrupts)
+    if any(answer is _NONE for answer in answers):
+        return None
+    pairs = zip(interrupts, answers, strict=True)
+    return Command(resume={interrupt.id: answer for interrupt, answer in pairs})
+
+
+def answer_in_prompt(interrupts: Sequence[Interrupt[Any]], text: str) -> Command[Any] | None:
+    """A prompt as the answer to the one question that was put into the chat; None if it does not fit."""
+    if len(interrupts) != 1 or _is_review(interrupts[0].value):
+        return None
+    [interrupt] = interrupts
+    spec = _spec(interrupt)
+    try:
+        answer = text.strip() if spec is str else _read(spec, text)
+    except (ValueError, RecursionError):
+        return None
+    return Command(resume={interrupt.id: answer})
+
+
+_NONE: Any = object()
+"""Stands for an answer that there is not."""
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """The results of all, in order; if one fails or the turn is cancelled, none of them goes on."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _answer(interrupt: Interrupt[Any], current: Current) -> Coroutine[Any, Any, Any]:
+    value = interrupt.value
+    if _is_batch(value):
+        return _review_batch(value, current)
+    if _is_single(value):
+        return _review_single(interrupt, current)
+    return _ask(interrupt, current)
+
+
+def _is_review(value: object) -> bool:
+    return _is_batch(value) or _is_single(value)
+
+
+def _is_batch(value: object) -> bool:
+    """Whether this is HumanInTheLoopMiddleware's request about all calls of a model."""
+    if not isinstance(value, Mapping):
+        return False
+    requests, configs = value.get("action_requests"), value.get("review_configs")
+    return (
+        isinstance(requests, Sequence)
+        and isinstance(configs, Sequence)
+        and all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in requests)
+    )
+
+
+def _is_single(value: object) -> bool:
+    """Whether this is its request about one call."""
+    return (
+        isinstance(value, Mapping)
+        and value.get("type") == "tool_approval"
+        and isinstance(value.get("tool_call_id"), str)
+        and isinstance(value.get("name"), str)
+        and isinstance(value.get("args"), Mapping)
+    )
+
+
+async def _review_batch(value: Mapping[str, Any], current: Current) -> dict[str, Any]:
+    """One decision for each of the requests, which name no call: those that wait are taken in order."""
+    allowed = {
+        str(config.get("action_name")): _known(config.get("allowed_decisions") or USUAL)
+        for config in value["review_configs"]
+        if isinstance(config, Mapping)
+    }
+    taken: set[str] = set()
+    reviews = []
+    for request in value["action_requests"]:
+        call = _waiting_call(request, current, taken)
+        decisions = allowed.get(request["name"], USUAL)
+        reviews.append(_review(call, decisions, request.get("description"), current))
+    return {"decisions": await _all(reviews)}
+
+
+async def _review_single(interrupt: Interrupt[Any], current: Current) -> dict[str, Any]:
+    value = interrupt.value
+    call: ToolCall = {
+        "name": value["name"],
+        "args": dict(value["args"]),
+        "id": value["tool_call_id"],
+        "type": "tool_call",
+    }
+    allowed = _known(_decisions_in(interrupt.response_schema))
+    return await _review(call, allowed or USUAL, value.get("description"), current)
+
+
+async def _review(
+    call: ToolCall, decisions: Sequence[DecisionName], description: object, current: Current
+) -> dict[str, Any]:
+    tool = current.tools.get(call["name"])
+    message = description if isinstance(description, str) and description else None
+    decision = await permit(
+        current, call, tool, effect="ask", decisions=decisions, message=_own_words(message)
+    )
+    return _as_told(decision, call, decisions)
+
+
+def _own_words(description: str | None) -> str | None:
+    """The description, unless it is the usual one: that only repeats the call."""
+    is_usual = description is not None and "\n\nTool: " in description and "\nArgs: " in description
+    return None if is_usual else description
+
+
+def _as_told(decision: Decision, call: ToolCall, decisions: Sequence[DecisionName]) -> dict[str, Any]:
+    """The decision as the middleware takes it; one that it does not allow is refused by its code."""
+    match decision.name:
+        case "approve":
+            if "approve" not in decisions and "edit" in decisions:
+                return {"type": "edit", "edited_action": {"name": call["name"], "args": decision.args}}
+            return {"type": "approve"}
+        case "edit":
+            return {"type": "edit", "edited_action": {"name": call["name"], "args": decision.args}}
+        case "respond":
+            return {"type": "respond", "message": decision.text}
+    if "reject" not in decisions and "respond" in decisions:
+        return {"type": "respond", "message": f"The call was not run: {decision.text}."}
+    return {"type": "reject", "message": decision.text}
+
+
+def _waiting_call(request: Mapping[str, Any], current: Current, taken: set[str]) -> ToolCall:
+    """The model's call that a request is about."""
+    name, args = request["name"], dict(request.get("args") or {})
+    calls = current.calls
+    waiting = [each for each in calls.open_ids if each not in taken and calls.name(each) == name]
+    exact = [each for each in waiting if calls.arguments(each) == args]
+    call_id = next(iter(exact or waiting), f"review_{name}_{len(taken)}")
+    taken.add(call_id)
+    return {"name": name, "args": args, "id": call_id, "type": "tool_call"}
+
+
+def _decisions_in(schema: object) -> list[str]:
+    """The decisions that a schema for answers lets through, wherever in it they are named."""
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties")
+        kind = properties.get("type") if isinstance(properties, Mapping) else None
+        named = [kind["const"]] if isinstance(kind, Mapping) and isinstance(kind.get("const"), str) else []
+        return named + [each for part in schema.values() for each in _decisions_in(part)]
+    if isinstance(schema, list):
+        return [each for part in schema for each in _decisions_in(part)]
+    return []
+
+
+def _known(decisions: object) -> tuple[DecisionName, ...]:
+    named = decisions if isinstance(decisions, list | tuple) else ()
+    return tuple(cast(DecisionName, each) for each in DECISIONS if each in named)
+
+
+async def _ask(interrupt: Interrupt[Any], current: Current) -> Any:
+    question, spec = _question(interrupt.value), _spec(interrupt)
+    try:
+        Form.of(spec)
+    except ValueError:
+        # No form can show it: the schema is told instead, and the answer written as JSON.
+        question, spec = f"{question}\n\nAnswer with JSON of this schema: {_as_json(spec)}", _AsJson
+    answer = await current.turn.ask(question, _form(spec))
+    if answer.accepted:
+        return answer.value
+    if answer.reason == ASKED_IN_CHAT:
+        current.asked_in_chat = True
+    return _NONE
+
+
+class _AsJson:
+    """Stands for an answer that is written as JSON."""
+
+
+def _form(spec: Any) -> Any:
+    if spec is not _AsJson:
+        return spec
+    text = Form.of(str)
+
+    def build(values: dict[str, Any]) -> Any:
+        [written] = values.values()
+        try:
+            return msgspec.json.decode(written)
+        except (ValueError, RecursionError):
+            raise FormError("expected JSON") from None
+
+    return Form([*text.fields], build)
+
+
+def _spec(interrupt: Interrupt[Any]) -> Any:
+    """What is asked for: by the schema, or by choices among the value, or else a text."""
+    if isinstance(interrupt.response_schema, Mapping):
+        return interrupt.response_schema
+    value = interrupt.value
+    choices = (
+        next((value[key] for key in _CHOICES if key in value), None) if isinstance(value, Mapping) else None
+    )
+    if isinstance(choices, list | tuple) and choices and all(isinstance(each, str) for each in choices):
+        return {"type": "string", "enum": list(dict.fromkeys(choices))}
+    return str
+
+
+def _question(value: object) -> str:
+    """The value of an interrupt, as a question to people."""
+    if isinstance(value, str) and value.strip():
+        return value[:LONGEST_QUESTION]
+    if not isinstance(value, Mapping):
+        return f"The agent asks: {_as_json(value)}"
+    asked = next((key for key in _QUESTIONS if isinstance(value.get(key), str) and value[key].strip()), None)
+    rest = {key: each for key, each in value.items() if key != asked and key not in _CHOICES}
+    text = value[asked] if asked is not None else "The agent asks for an answer."
+    return f"{text}\n\n{_as_json(rest)}"[:LONGEST_QUESTION] if rest else str(text)[:LONGEST_QUESTION]
+
+
+def _as_json(value: object) -> str:
+    text = msgspec.json.format(msgspec.json.encode(json_value(value)), indent=2).decode()
+    return text[:LONGEST_QUESTION]
+
+
+def _read(schema: Mapping[str, Any], text: str) -> Any:
+    """A prompt as an answer of this schema: a single value as it is written, more as JSON."""
+    form: Form[Any] = Form.of(schema)
+    if (options := form.sole_choice) is not None:
+        wanted = text.strip().casefold()
+        for option in options:
+            if wanted in (option.title.casefold(), option.const.casefold()):
+                return form.choose(option)
+    try:
+        value = msgspec.json.decode(text)
+    except ValueError:
+        value = text.strip()
+    if isinstance(value, Mapping):
+        return form.parse(value)
+    [field] = form.fields
+    return form.parse({field.name: value})

@@ -1,0 +1,261 @@
+"""Whether a model's tool call may run: what its author wants, judged by the session's one permission engine.
+
+The author says allow, ask or deny. A rule of `coupler.toml` or a remembered choice against the call counts
+in any case; one for it saves the question. The user is asked under the call's own id, once, and may approve,
+change the arguments, reject, or answer in the tool's place, as far as the author lets them. A no is a result
+that the model reads, and never the end of the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+
+from langchain_core.messages import ToolMessage
+from msgspec import UNSET
+
+from coupler.agent.json_value import json_value
+from coupler.bridges.langchain.asking.arguments_form import arguments_form
+from coupler.bridges.langchain.tool_calls.arguments import Arguments, addresses_in, command_in, judged_paths
+from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
+from coupler.bridges.langchain.tool_calls.kinds import about_tool
+from coupler.permission.action import Action
+from coupler.schema.v1 import PermissionOption, PermissionToolCall
+
+if TYPE_CHECKING:
+    from langchain_core.messages import ToolCall
+    from langchain_core.tools import BaseTool
+
+    from coupler.agent.permitting import Permitting
+    from coupler.bridges.langchain.current import Current
+    from coupler.bridges.langchain.tool_calls.calls import ToolCalls
+    from coupler.permission.engine import Verdict
+
+Effect: TypeAlias = Literal["allow", "ask", "deny"]
+DecisionName: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+
+EFFECTS: tuple[str, ...] = get_args(Effect)
+DECISIONS: tuple[str, ...] = get_args(DecisionName)
+USUAL: tuple[DecisionName, ...] = ("approve", "reject")
+
+NOT_BY_THE_USER = "not permitted by the user"
+NOBODY_HEARS = (
+    "not permitted: nobody can be asked while `invoke` holds up the event loop; "
+    "its author should await `ainvoke`, or run it in a plain function"
+)
+NO_FORMS = "not permitted: the decisions that are allowed need a form, and the client cannot show one"
+
+LOOP_PATIENCE = 5.0
+"""Seconds that the event loop may take to show that it is not held up."""
+
+OPTIONS = {
+    "approve": PermissionOption("approve", "Approve", "allow_once"),
+    "edit": PermissionOption("edit", "Change the arguments first", "allow_once"),
+    "reject": PermissionOption("reject", "Reject", "reject_once"),
+    # What the user answers stands for the tool's result: it does not run.
+    "respond": PermissionOption("respond", "Answer in its place", "reject_once"),
+}
+NEED_FORMS = frozenset({"edit", "respond"})
+
+
+class Decision(NamedTuple):
+    """What is to be done with a call."""
+
+    name: DecisionName
+    args: dict[str, Any]
+    """What the tool is to be called with."""
+    text: str = ""
+    """Why not, or what the user answers in the tool's place."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the tool is to run."""
+        return self.name in ("approve", "edit")
+
+    def message_for(self, call: ToolCall) -> ToolMessage:
+        """What the model reads in place of the tool's result."""
+        if self.name == "respond":
+            return ToolMessage(self.text, name=call["name"], tool_call_id=call["id"] or "")
+        return refusal(call, self.text)
+
+
+def refusal(call: ToolCall, reason: str) -> ToolMessage:
+    """What the model reads of a call that did not run."""
+    told = f"`{call['name']}` was not run: {reason}. Go on without it, and do not try the same again."
+    return ToolMessage(told, name=call["name"], tool_call_id=call["id"] or "", status="error")
+
+
+async def permit(
+    current: Current,
+    call: ToolCall,
+    tool: BaseTool | None,
+    *,
+    effect: Effect | None,
+    decisions: Collection[DecisionName] = USUAL,
+    because: str | None = None,
+    message: str | None = None,
+) -> Decision:
+    """Decide about a call.
+
+    Without an `effect` a tool runs unless the user has said otherwise; one that asks for itself is left to
+    do so. `because` says whose wish a denial is, `message` is shown with a question.
+    """
+    args = dict(call["args"])
+    if effect == "deny":
+        return Decision("reject", args, f"not permitted: {because or 'it is denied'}")
+    call_id, calls = call["id"] or "", current.calls
+    # What was decided before was decided about these arguments: others are a new question.
+    is_known = call_id in calls and calls.arguments(call_id) == args
+    calls.announce(call_id, call["name"], args)
+    if effect is None and (asks_itself(tool) or (is_known and call_id in calls.permitted)):
+        return Decision("approve", args)
+    action = action_of(current, call["name"], tool, args, is_gated=effect == "ask")
+    permitting = current.session.project.permitting()
+    verdict = await permitting.judge(action)
+    if verdict.decision == "deny":
+        return Decision("reject", args, f"not permitted: {verdict.reason}")
+    is_open = verdict.decision == "ask" and not (is_known and call_id in calls.approved)
+    if is_open and (effect == "ask" or _is_against(verdict, permitting)):
+        return await _asked(current, call, tool, action, decisions, message)
+    if effect is not None:
+        calls.permitted.add(call_id)
+    return Decision("approve", args)
+
+
+def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **wishes: Any) -> Decision:
+    """The same for agents that are run by plain functions, which are in threads."""
+    if current.is_on_loop or not _is_served(current.loop):
+        return Decision("reject", dict(call["args"]), NOBODY_HEARS)
+    return asyncio.run_coroutine_threadsafe(permit(current, call, tool, **wishes), current.loop).result()
+
+
+def _is_served(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the loop goes on; who waits for one that waits for them would wait for ever."""
+    goes_on = threading.Event()
+    loop.call_soon_threadsafe(goes_on.set)
+    return goes_on.wait(LOOP_PATIENCE)
+
+
+def action_of(
+    current: Current, name: str, tool: BaseTool | None, args: Arguments, *, is_gated: bool
+) -> Action:
+    """The call as it is judged: every path, command and address that its arguments name."""
+    session, about = current.session, about_tool(tool)
+    kind = current.presentation.kind(name, tool, args)
+    server = about.get("server")
+    return Action(
+        kind=kind,
+        name=str(about.get("tool") or name),
+        server=str(server) if server is not None else None,
+        paths=judged_paths(args, kind, session.cwd),
+        command=command_in(args) if kind in ("execute", "other") else None,
+        urls=addresses_in(args) if kind in ("fetch", "other") else (),
+        cwd=session.cwd,
+        roots=session.roots,
+        is_gated=is_gated,
+    )
+
+
+def asks_itself(tool: BaseTool | None) -> bool:
+    """Whether a tool asks the engine before it does something: those of MCP servers and of the editor do."""
+    about = about_tool(tool)
+    return "server" in about or bool(about.get("asks"))
+
+
+def _is_against(verdict: Verdict, permitting: Permitting) -> bool:
+    """Whether somebody wants to be asked, or might: what cannot be judged may be what a rule means."""
+    return verdict.is_ruled or (verdict.is_doubtful and permitting.has_restrictions)
+
+
+async def _asked(
+    current: Current,
+    call: ToolCall,
+    tool: BaseTool | None,
+    action: Action,
+    decisions: Collection[DecisionName],
+    message: str | None,
+) -> Decision:
+    args, call_id = dict(call["args"]), call["id"] or ""
+    has_forms = current.turn.editor.offers("elicitation.form")
+    offered = [name for name in DECISIONS if name in decisions and (has_forms or name not in NEED_FORMS)]
+    if offered in ([], ["reject"]):
+        return Decision("reject", args, NO_FORMS if NEED_FORMS & {*decisions} else NOT_BY_THE_USER)
+    # Yes and no are the engine's own question, with all that can be remembered of the answer.
+    own = () if {*offered} == {*USUAL} else tuple(OPTIONS[name] for name in offered)
+    always = [
+        kind for name, kind in (("approve", "allow_always"), ("reject", "reject_always")) if name in offered
+    ]
+    current.calls.wait(call_id)
+    permission = await current.session.project.permitting().decide(
+        current.turn, _as_asked(current, call, tool, message), action, None, own, always
+    )
+    if permission.option in NEED_FORMS:
+        return await _filled_in(current, call, tool, permission.option)
+    if not permission.is_given:
+        return Decision("reject", args, permission.reason)
+    _go_on(current.calls, call_id)
+    return Decision("approve", args)
+
+
+async def _filled_in(current: Current, call: ToolCall, tool: BaseTool | None, option: str | None) -> Decision:
+    """What the user writes: other arguments, or the result itself."""
+    args, name, call_id = dict(call["args"]), call["name"], call["id"] or ""
+    form: Any = str if option == "respond" else arguments_form(tool, args)
+    if form is None:
+        _go_on(current.calls, call_id)  # there is nothing that could be changed
+        return Decision("approve", args)
+    title = current.presentation.title(name, tool, args)
+    kind = current.presentation.kind(name, tool, args)
+    async with JoinedCall(current, call_id, title, kind=kind, name=name):
+        try:
+            answer = await current.turn.ask(title, form)
+        except ValueError as error:
+            return Decision("reject", args, f"not permitted: the user could not be asked: {error}")
+    if not answer.accepted:
+        return Decision("reject", args, NOT_BY_THE_USER)
+    if option == "respond":
+        return Decision("respond", args, str(answer.value))
+    changed: dict[str, Any] = dict(answer.value or args)
+    # The user has seen and written it all; but what a rule denies is denied to them as well.
+    action = action_of(current, name, tool, changed, is_gated=True)
+    verdict = await current.session.project.permitting().judge(action)
+    if verdict.decision == "deny":
+        return Decision("reject", args, f"not permitted: {verdict.reason}")
+    current.calls.rewrite(call_id, changed)
+    _go_on(current.calls, call_id)
+    return Decision("edit" if changed != args else "approve", changed)
+
+
+def _as_asked(
+    current: Current, call: ToolCall, tool: BaseTool | None, message: str | None
+) -> PermissionToolCall:
+    name, args, calls = call["name"], call["args"], current.calls
+    client_id = calls.show(call["id"] or "")
+    shown = [*current.session.outlet.ledger.content(client_id)]
+    shown += [item for item in current.presentation.preview(name, args) if item not in shown]
+    if message is not None:
+        shown.insert(0, _text(message))
+    return PermissionToolCall(
+        client_id,
+        kind=current.presentation.kind(name, tool, args),
+        status="pending",
+        title=current.presentation.title(name, tool, args),
+        name=name,
+        content=tuple(shown) or UNSET,
+        locations=current.presentation.locations(name, args) or UNSET,
+        raw_input=json_value(args),
+    )
+
+
+def _text(message: str) -> Any:
+    from coupler.agent.ledger import text_content
+
+    return text_content(message)
+
+
+def _go_on(calls: ToolCalls, id: str) -> None:
+    calls.approved.add(id)
+    calls.permitted.add(id)
+    calls.run(id)

@@ -1,0 +1,128 @@
+"""The prompt that a graph runs for: what nodes, tools and middleware can reach of it.
+
+It is a context variable around the run of the graph, so it is seen in coroutines, in the threads that
+LangChain runs plain functions in, and apart in each of two prompts that run at once. Which tool call is
+running is another one, set for each call, so that calls side by side do not take each other's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from coupler.bridges.langchain.middleware.plan_board import PlanBoard
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+    from coupler.agent.question import Answer
+    from coupler.agent.session import Session
+    from coupler.agent.turn import Turn
+    from coupler.bridges.langchain.tool_calls.calls import ToolCalls
+    from coupler.bridges.langchain.tool_calls.presentation import Presentation
+
+
+class Current:
+    """One prompt in one session."""
+
+    def __init__(
+        self, turn: Turn, calls: ToolCalls, presentation: Presentation, tools: dict[str, BaseTool]
+    ) -> None:
+        self.turn = turn
+        self.calls = calls
+        self.presentation = presentation
+        self.tools = tools
+        """The tools by their names: those of the graph, and those that middleware adds."""
+        self.namespaces: dict[str, str] = {}
+        """The tool calls in which graphs run, by the name that LangGraph gives the place."""
+        self.board = PlanBoard(turn)
+        """What the user is shown of plans."""
+        self.asked_in_chat = False
+        """Whether a question of the graph was put into the chat: the next prompt may be its answer."""
+        self.when_retried: Callable[[float], None] | None = None
+        """Called when a model is asked again in so many seconds, without LangChain's knowing of it."""
+        self.loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    @property
+    def session(self) -> Session:
+        """The session that was prompted."""
+        return self.turn.session
+
+    @property
+    def call_id(self) -> str | None:
+        """The id of the tool call whose code is running, as its model gave it."""
+        return running_call.get()
+
+    def progress(self, text: str) -> Told:
+        """Show a piece of output of the running tool call.
+
+        It is shown at once, also from a plain function in a thread; a coroutine may await the result, and
+        then waits while the client has too much to read.
+        """
+        call_id = self.call_id
+        if call_id is None:
+            raise RuntimeError("progress is that of a tool call: report it from a tool's code")
+        self.call_on_loop(self.calls.append, call_id, text)
+        return Told(self)
+
+    def calls_around(self, namespace: tuple[str, ...]) -> bool:
+        """Whether a graph runs inside of a tool call."""
+        return any(place in self.namespaces for place in namespace)
+
+    async def ask(self, message: str, spec: Any) -> Answer[Any]:
+        """Ask the user; see `Turn.ask`."""
+        return await self.turn.ask(message, spec)
+
+    def ask_and_wait(self, message: str, spec: Any) -> Answer[Any]:
+        """The same for plain functions, which run in threads."""
+        if self.is_on_loop:
+            raise RuntimeError("this would stop everything until the user answers: await `ask` instead")
+        return asyncio.run_coroutine_threadsafe(self.turn.ask(message, spec), self.loop).result()
+
+    @property
+    def is_on_loop(self) -> bool:
+        """Whether the caller runs where the turn's events are told from."""
+        return threading.get_ident() == self._thread
+
+    def call_on_loop(self, function: Any, *arguments: Any) -> None:
+        """Call a function that tells something: now, or as soon as the loop can if this is a thread."""
+        if self.is_on_loop:
+            function(*arguments)
+        else:
+            self.loop.call_soon_threadsafe(_call_while_alive, self.turn, function, arguments)
+
+
+class Told:
+    """Something that was told; who awaits it waits for room for more."""
+
+    def __init__(self, current: Current) -> None:
+        self._current = current
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._current.session.outlet.wait_for_room().__await__()
+
+
+def current() -> Current | None:
+    """The prompt that the running code belongs to; None in a graph that is not served."""
+    return _current.get()
+
+
+def enter(value: Current) -> None:
+    """The running task, and all that it starts, belongs to this prompt."""
+    _current.set(value)
+
+
+running_call: ContextVar[str | None] = ContextVar("coupler_running_tool_call", default=None)
+"""The id of the tool call that the running code is in; tasks and threads that it starts are in it too."""
+
+_current: ContextVar[Current | None] = ContextVar("coupler_current_prompt", default=None)
+
+
+def _call_while_alive(turn: Turn, function: Any, arguments: tuple[Any, ...]) -> None:
+    # A thread that a cancel has left behind has nothing more to tell.
+    if turn.is_alive:
+        function(*arguments)

@@ -1,0 +1,1 @@
+"""The editor's files and terminals as LangChain tools."""

@@ -1,0 +1,186 @@
+"""A graph as an agent: prompts run it, from the checkpoint at which the last turn ended.
+
+The agent's state names that checkpoint, and is stored with the turn's end. So a process that is killed in
+between goes on from what its client was told, and not from what it was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from langgraph.prebuilt import ToolNode
+
+from coupler.agent.agent import AdoptedAgent
+from coupler.bridges.langchain.current import Current, enter
+from coupler.bridges.langchain.declared import declared_in
+from coupler.bridges.langchain.graph_run import Graph, GraphRun
+from coupler.bridges.langchain.guard import guarded
+from coupler.bridges.langchain.mcp.tools import begin as begin_mcp
+from coupler.bridges.langchain.mcp.tools import warn_if_unused
+from coupler.bridges.langchain.shape import Shape
+from coupler.bridges.langchain.state.saver import copy_thread, file_beside, savers
+from coupler.bridges.langchain.stream.context_size import context_sizes
+from coupler.bridges.langchain.stream.failures import failure_of, stop_of_error
+from coupler.bridges.langchain.stream.model_run import Look
+from coupler.bridges.langchain.stream.projection import Projection
+from coupler.bridges.langchain.stream.retries import listen_for_retries
+from coupler.bridges.langchain.stream.usage import Usage
+from coupler.bridges.langchain.threads import have_enough_threads
+from coupler.bridges.langchain.tool_calls.calls import ToolCalls
+from coupler.bridges.langchain.tool_calls.presentation import Presentation
+from coupler.schema.v1 import StopReason
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from coupler.agent.foreign import ForeignSession
+    from coupler.agent.session import Session
+    from coupler.agent.turn import Turn
+
+log = logging.getLogger("coupler.bridges.langchain")
+
+
+class GraphAgent(AdoptedAgent):
+    """One graph, for any number of sessions."""
+
+    accepts = ("image", "audio", "resource")
+
+    def __init__(
+        self, graph: Graph, origin: tuple[str, str], called: str, *, look: Look, store: str | None
+    ) -> None:
+        super().__init__(origin, called)
+        self.graph = guarded(graph)
+        self.tools = tools_of(graph)
+        self.modes, self.options = declared_in(graph)
+        self._look = look
+        self._store = store
+        self._shape = Shape(graph)
+        self._sizes = context_sizes(graph)
+        listen_for_retries()
+        self._saver: BaseCheckpointSaver[Any] | None = None
+        self._kept: Graph | None = None
+        self._sessions = 0
+
+    @property
+    def has_own_saver(self) -> bool:
+        """Whether the graph was compiled with a checkpointer."""
+        return self.graph.checkpointer is not None and not isinstance(self.graph.checkpointer, bool)
+
+    async def opened(self, session: Session) -> None:
+        """Take the saver, and give a session that was forked a thread of its own."""
+        have_enough_threads()
+        state = session.state if isinstance(session.state, Mapping) else {}
+        thread = state.get("thread")
+        if not self.has_own_saver:
+            self._saver = savers().take(file_beside(self._store))
+            self._sessions += 1
+        if thread is not None and state.get("session") != session.id:
+            try:
+                await self._fork(session, str(thread))
+            except BaseException:
+                await self.closed(session)
+                raise
+        elif thread is None:
+            session.state = {"session": session.id, "thread": session.id, "checkpoint": None}
+        begin_mcp(session)
+
+    async def moved(self, session: Session) -> None:
+        """Connect to the servers that the session has now."""
+        begin_mcp(session)
+
+    async def closed(self, session: Session) -> None:
+        """Let go of the saver."""
+        if not self.has_own_saver and self._sessions:
+            self._sessions -= 1
+            await savers().leave(file_beside(self._store))
+
+    async def forget(self, session_id: str, state: Any) -> None:
+        """The session was deleted: delete its thread."""
+        thread = state.get("thread") if isinstance(state, Mapping) else None
+        if thread is None:
+            return
+        if self.has_own_saver:
+            try:
+                await self._checkpointer.adelete_thread(thread)
+            except NotImplementedError:
+                log.warning("the graph's checkpointer cannot delete the thread %s", thread)
+            return
+        path = file_beside(self._store)
+        saver = savers().take(path)
+        try:
+            await saver.adelete_thread(thread)
+        finally:
+            await savers().leave(path)
+
+    async def foreign(self, known: set[str]) -> list[ForeignSession]:
+        """Threads that somebody else has begun in the graph's own checkpointer."""
+        if not self.has_own_saver:
+            return []
+        # Imported on use: most graphs have none.
+        from coupler.bridges.langchain.state.foreign_threads import foreign_threads
+
+        return await foreign_threads(self.graph, self._checkpointer, self._shape, self.tools, known)
+
+    async def perform(self, turn: Turn) -> StopReason | None:
+        """Run the graph for one prompt, as often as it stops to ask something."""
+        presentation = Presentation(turn.session.cwd, turn.session.roots)
+        tools: dict[str, BaseTool] = dict(self.tools)
+        current = Current(turn, ToolCalls(turn, presentation, tools), presentation, tools)
+        projection = Projection(current, self._look, Usage(turn, self._sizes))
+        enter(current)
+        run = GraphRun(self._with_saver(), self._checkpointer, self._shape, current, projection)
+        try:
+            stop = await run.perform()
+            warn_if_unused(turn.session)
+            return stop
+        except asyncio.CancelledError:
+            await run.look_where_it_stopped()
+            raise
+        except Exception as error:
+            return await self._end_with(error, run, projection)
+
+    async def _end_with(self, error: Exception, run: GraphRun, projection: Projection) -> StopReason:
+        projection.fail_open()
+        await run.look_where_it_stopped()
+        stop = stop_of_error(error)
+        if stop is not None:
+            return stop
+        failure = failure_of(error)
+        if failure is None:
+            raise error
+        log.warning("the model failed: %s", failure.message)
+        raise failure from error
+
+    @property
+    def _checkpointer(self) -> BaseCheckpointSaver[Any]:
+        own = self.graph.checkpointer
+        saver = own if own is not None and not isinstance(own, bool) else self._saver
+        assert saver is not None, "a session is open"
+        return saver
+
+    def _with_saver(self) -> Graph:
+        if self.has_own_saver:
+            return self.graph
+        if self._kept is None or self._kept.checkpointer is not self._saver:
+            self._kept = self.graph.copy({"checkpointer": self._saver})
+        return self._kept
+
+    async def _fork(self, session: Session, thread: str) -> None:
+        try:
+            await self._checkpointer.acopy_thread(thread, session.id)
+        except NotImplementedError:
+            await copy_thread(self._checkpointer, thread, session.id)
+        session.state = {**session.state, "session": session.id, "thread": session.id}
+
+
+def tools_of(graph: Graph) -> dict[str, BaseTool]:
+    """The tools of a graph, as far as it has nodes that run tools."""
+    found: dict[str, BaseTool] = {}
+    for node in graph.nodes.values():
+        if isinstance(node.bound, ToolNode):
+            found |= node.bound.tools_by_name
+    return found

@@ -1,0 +1,169 @@
+"""One prompt to a graph: from the checkpoint before it to the one at which it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from langgraph.channels import DeltaChannel
+from langgraph.pregel import Pregel
+
+from coupler.bridges.langchain.state.repair import mending, results_in
+from coupler.bridges.langchain.state.saver import Saver
+from coupler.bridges.langchain.stream.listener import Listener, ThreadListener
+from coupler.schema.v1 import StopReason
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from coupler.bridges.langchain.current import Current
+    from coupler.bridges.langchain.shape import Shape
+    from coupler.bridges.langchain.stream.projection import Projection
+
+log = logging.getLogger("coupler.bridges.langchain")
+
+Graph = Pregel[Any, Any, Any, Any]
+
+LAST_LOOK = 1.0
+"""Seconds that a turn that was cut off may take to find out how far it came."""
+
+
+class GraphRun:
+    """One prompt: from the checkpoint before it to the one at which it ends."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        saver: BaseCheckpointSaver[Any],
+        shape: Shape,
+        current: Current,
+        projection: Projection,
+    ) -> None:
+        self._graph = graph
+        self._saver = saver
+        self._shape = shape
+        self._current = current
+        self._projection = projection
+        self._session = current.session
+        listener = Listener(current, projection)
+        self._listeners: Any = [listener, ThreadListener(listener)]
+        self._values: Any = None
+
+    async def perform(self) -> StopReason | None:
+        """Run the graph to its end, as often as it stops to ask something."""
+        await self._drop_what_was_not_answered()
+        given = await self._given()
+        await self._stream(given, self._config(self._session.state.get("checkpoint")))
+        while self._projection.interrupts:
+            interrupts, self._projection.interrupts = self._projection.interrupts, []
+            # Imported on use: most graphs never stop to ask.
+            from coupler.bridges.langchain.asking.interrupts import answers_to
+
+            answers = await answers_to(interrupts, self._current)
+            if answers is None:
+                break  # the turn is over, and the graph waits
+            await self._stream(answers, self._config())
+        await self._note_checkpoint()
+        await self._say_output()
+        self._current.board.finish()
+        return self._projection.stop
+
+    async def _given(self) -> Any:
+        """What the graph goes on with: the prompt, as a new input or as the answer to what it has asked."""
+        checkpoint, was_asked = self._session.state.get("checkpoint"), self._session.state.pop("asked", False)
+        if checkpoint is None:
+            return self._shape.input(self._current.turn, [])
+        state = await self._graph.aget_state(_place(self._config(checkpoint)))
+        if state.created_at is None:
+            await self._begin_anew()
+            return self._shape.input(self._current.turn, [])
+        messages = self._shape.messages(state.values)
+        self._projection.know(messages)
+        if was_asked and state.interrupts:
+            from coupler.bridges.langchain.asking.interrupts import answer_in_prompt
+
+            answer = answer_in_prompt(state.interrupts, self._current.turn.text)
+            if answer is not None:
+                return answer
+        return self._shape.input(self._current.turn, await self._mending(messages))
+
+    async def look_where_it_stopped(self) -> None:
+        """The run was cut off: the next one goes on from where it came to."""
+        try:
+            async with asyncio.timeout(LAST_LOOK):
+                await self._note_checkpoint(self._projection.unfinished())
+        except Exception as error:
+            log.warning("the next prompt goes on from the turn before: %s", error)
+
+    async def _stream(self, given: Any, config: RunnableConfig) -> None:
+        modes: Any = ["updates", "custom", "tools"]
+        stream: AsyncIterator[Any] = self._graph.astream(given, config, stream_mode=modes, subgraphs=True)
+        async for namespace, mode, told in stream:
+            if mode == "updates":
+                self._projection.update(namespace, told)
+            elif mode == "tools":
+                if told["event"] == "tool-output-delta":
+                    self._projection.output(told["tool_call_id"], told["delta"])
+            elif mode == "custom":
+                self._projection.custom(told)
+            await self._session.outlet.wait_for_room()
+
+    def _config(self, checkpoint: str | None = None) -> RunnableConfig:
+        place: dict[str, Any] = {"thread_id": self._session.state["thread"]}
+        if checkpoint is not None:
+            place["checkpoint_id"] = checkpoint
+        return {"configurable": place, "callbacks": self._listeners, "metadata": self._metadata()}
+
+    def _metadata(self) -> dict[str, Any]:
+        return {"session_id": self._session.id, "cwd": self._session.cwd}
+
+    async def _drop_what_was_not_answered(self) -> None:
+        """Checkpoints that no answer names: of earlier steps, and of a turn that a kill has cut off."""
+        checkpoint = self._session.state.get("checkpoint")
+        # Some states are kept as differences to those before them.
+        grows = any(isinstance(channel, DeltaChannel) for channel in self._graph.channels.values())
+        if isinstance(self._saver, Saver) and checkpoint is not None and not grows:
+            await self._saver.keep_only(self._session.state["thread"], checkpoint)
+
+    async def _begin_anew(self) -> None:
+        """What the graph's checkpointer has forgotten cannot be gone on with: say so, and begin again."""
+        self._session.state = {**self._session.state, "checkpoint": None}
+        await self._current.turn.notice(
+            "The agent does not remember this conversation",
+            "Its checkpointer has lost it. What was said before is shown, but the model does not know it.",
+            severity="warning",
+        )
+
+    async def _mending(self, messages: list[BaseMessage]) -> list[BaseMessage]:
+        state = self._session.state
+        unfinished = state.pop("unfinished", "")
+        if not messages:
+            return []
+        kept = results_in(await self._saver.aget_tuple(_place(self._config(state["checkpoint"]))))
+        return mending(messages, kept, unfinished)
+
+    async def _note_checkpoint(self, unfinished: str = "") -> None:
+        """The turn ends here; its row in the journal says so."""
+        state = await self._graph.aget_state(_place(self._config()))
+        self._values = state.values
+        noted = state.config["configurable"].get("checkpoint_id")
+        changed = {**self._session.state, "checkpoint": noted}
+        if unfinished:
+            changed["unfinished"] = unfinished
+        if self._current.asked_in_chat:
+            changed["asked"] = True
+        self._session.state = changed
+
+    async def _say_output(self) -> None:
+        if not self._projection.has_spoken and not self._shape.has_messages:
+            text = self._shape.answer(self._values, self._current.turn.text)
+            if text:
+                await self._current.turn.say(text)
+
+
+def _place(config: RunnableConfig) -> RunnableConfig:
+    return {"configurable": config["configurable"]}

@@ -1,0 +1,121 @@
+"""What a graph takes and gives: how a prompt becomes its input, and what of its output is an answer.
+
+Most graphs have `messages`. Others take the prompt's text: as their whole input, or as the one text that they
+ask for. What they answer with is the text in their output, if no message said anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, get_args, get_origin
+
+from langchain_core.messages import BaseMessage
+from langgraph.constants import START
+from langgraph.pregel import Pregel
+
+from coupler.bridges.langchain.stream.content import human_message
+
+if TYPE_CHECKING:
+    from coupler.agent.turn import Turn
+
+MESSAGES = "messages"
+ROOT = "__root__"
+"""The key of a state that has no keys."""
+
+
+class ShapeError(TypeError):
+    """A graph takes something that a prompt is not."""
+
+
+class Shape:
+    """How one graph is spoken to."""
+
+    def __init__(self, graph: Pregel[Any, Any, Any, Any]) -> None:
+        fields, whole = _input_of(graph)
+        self.has_messages = MESSAGES in fields
+        self._is_text = whole is str
+        self._field = None if self.has_messages else _only_text(fields, graph)
+        self._outputs = [name for name in _names(graph.output_channels) if name != self._field]
+        takes_list = whole is Any or get_origin(whole) is list or whole is list
+        if not (self.has_messages or self._is_text or self._field or takes_list):
+            raise ShapeError(
+                f"this graph takes {', '.join(fields) or whole}, and a prompt is text: "
+                "give its state a key `messages`, or its input exactly one required key that is text"
+            )
+
+    def input(self, turn: Turn, before: Sequence[BaseMessage]) -> Any:
+        """The prompt as the graph's input, behind messages that mend the conversation."""
+        if self.has_messages:
+            return {MESSAGES: [*before, human_message(turn.blocks)]}
+        if self._field is not None:
+            return {self._field: turn.text}
+        if self._is_text:
+            return turn.text
+        return [*before, human_message(turn.blocks)]
+
+    def messages(self, values: Any) -> list[BaseMessage]:
+        """The conversation in a state."""
+        found = values.get(MESSAGES) if isinstance(values, Mapping) else values
+        return [each for each in found if isinstance(each, BaseMessage)] if isinstance(found, list) else []
+
+    def answer(self, values: Any, prompt: str) -> str:
+        """The text in what a graph has returned, for graphs whose nodes say nothing themselves."""
+        if isinstance(values, str):
+            return values
+        if not isinstance(values, Mapping):
+            return ""
+        given = values.get(self._field) if self._field is not None else None
+        texts = {name: values[name] for name in self._outputs if isinstance(values.get(name), str)}
+        if not texts and isinstance(given, str) and given != prompt:
+            return given
+        if len(texts) == 1:
+            return str(*texts.values())
+        return "\n".join(f"{name}: {text}" for name, text in texts.items())
+
+
+def _input_of(graph: Pregel[Any, Any, Any, Any]) -> tuple[dict[str, Any], Any]:
+    """The types of the input's keys; or of the input, if it has none."""
+    builder = getattr(graph, "builder", None)
+    if builder is None:
+        start = graph.channels.get(START)
+        return {}, getattr(start, "ValueType", Any)
+    channels = builder.schemas[builder.input_schema]
+    types = {name: getattr(channel, "ValueType", Any) for name, channel in channels.items()}
+    return ({}, types[ROOT]) if ROOT in types else (types, None)
+
+
+def _only_text(fields: Mapping[str, Any], graph: Pregel[Any, Any, Any, Any]) -> str | None:
+    """The one key that has to be given and is text; or the only text there is, if nothing else has to be."""
+    texts = [name for name, kind in fields.items() if _is_text(kind)]
+    required = [name for name in _required(graph, fields) if name in fields]
+    if len(required) == 1 and required[0] in texts:
+        return required[0]
+    return texts[0] if len(texts) == 1 and not set(required) - set(texts) else None
+
+
+def _required(graph: Pregel[Any, Any, Any, Any], fields: Mapping[str, Any]) -> list[str]:
+    """The keys that have to be given, as far as the kind of the schema tells."""
+    schema: Any = getattr(getattr(graph, "builder", None), "input_schema", None)
+    if (keys := getattr(schema, "__required_keys__", None)) is not None:
+        return sorted(keys)
+    if (models := getattr(schema, "model_fields", None)) is not None:
+        return [name for name, field in models.items() if field.is_required()]
+    if dataclasses.is_dataclass(schema):
+        return [field.name for field in dataclasses.fields(schema) if _has_no_default(field)]
+    return [*fields]
+
+
+def _has_no_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _is_text(type: Any) -> bool:
+    if get_origin(type) in (Union, UnionType, Annotated, Required, NotRequired):
+        return any(_is_text(option) for option in get_args(type))
+    return type is str
+
+
+def _names(channels: str | Sequence[str]) -> list[str]:
+    return [channels] if isinstance(channels, str) else [*channels]

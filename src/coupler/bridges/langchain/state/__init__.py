@@ -1,0 +1,1 @@
+"""What lasts of a conversation: checkpoints, and what is mended in them."""

@@ -1,0 +1,135 @@
+"""Threads in a graph's own checkpointer that were not begun here: as sessions, told by their messages."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from msgspec import Raw
+
+from coupler.agent.foreign import ForeignSession
+from coupler.agent.json_value import json_value
+from coupler.bridges.langchain.stream.content import blocks_of
+from coupler.bridges.langchain.tool_calls.presentation import Presentation
+from coupler.events import Text, Thought, ToolOutput, ToolUpdate
+from coupler.events.record import Recorded, UserMessage
+from coupler.schema.v1 import Content
+
+if TYPE_CHECKING:
+    from langchain_core.messages import ToolCall
+    from langchain_core.tools import BaseTool
+    from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+    from langgraph.pregel import Pregel
+
+    from coupler.bridges.langchain.shape import Shape
+
+log = logging.getLogger("coupler.bridges.langchain")
+
+MOST_CHECKPOINTS = 1000
+"""Checkpoints, the latest first, among which threads are looked for."""
+
+LONGEST_TITLE = 80
+
+
+async def foreign_threads(
+    graph: Pregel[Any, Any, Any, Any],
+    saver: BaseCheckpointSaver[Any],
+    shape: Shape,
+    tools: dict[str, BaseTool],
+    known: set[str],
+) -> list[ForeignSession]:
+    """The threads with messages in them that are not known by their ids."""
+    found: list[ForeignSession] = []
+    seen = set(known)
+    try:
+        async for each in saver.alist(None, limit=MOST_CHECKPOINTS):
+            place = each.config["configurable"]
+            thread = str(place["thread_id"])
+            if place.get("checkpoint_ns") or thread in seen:
+                continue
+            seen.add(thread)
+            state = await graph.aget_state(each.config)
+            messages = shape.messages(state.values)
+            if messages:
+                found.append(_Thread(each, messages, tools).as_session(thread))
+    except NotImplementedError:
+        log.info("the graph's checkpointer lists no threads")
+    return found
+
+
+class _Thread:
+    """One thread, on its way to be a session."""
+
+    def __init__(
+        self, last: CheckpointTuple, messages: Sequence[BaseMessage], tools: dict[str, BaseTool]
+    ) -> None:
+        self._last = last
+        self._messages = messages
+        self._tools = tools
+        cwd = (last.metadata or {}).get("cwd")
+        self._cwd = cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd()  # noqa: PTH109, PTH117
+        self._presentation = Presentation(self._cwd)
+
+    def as_session(self, thread: str) -> ForeignSession:
+        """The thread under its own id, at its latest checkpoint."""
+        checkpoint = self._last.config["configurable"]["checkpoint_id"]
+        return ForeignSession(
+            thread,
+            self._cwd,
+            self._title(),
+            int(datetime.fromisoformat(self._last.checkpoint["ts"]).timestamp() * 1000),
+            {"session": thread, "thread": thread, "checkpoint": checkpoint},
+            tuple(self._turns()),
+        )
+
+    def _title(self) -> str | None:
+        for message in self._messages:
+            if isinstance(message, HumanMessage) and (words := message.text.strip()):
+                return str(words.splitlines()[0][:LONGEST_TITLE])
+        return None
+
+    def _turns(self) -> Iterator[tuple[UserMessage | Recorded, ...]]:
+        turn: list[UserMessage | Recorded] = []
+        for message in self._messages:
+            if isinstance(message, HumanMessage) and turn:
+                yield tuple(turn)
+                turn = []
+            turn.extend(self._told(message))
+        if turn:
+            yield tuple(turn)
+
+    def _told(self, message: BaseMessage) -> Iterator[UserMessage | Recorded]:
+        """What a client is told of a message; of those to the model alone nothing."""
+        key = message.id or ""
+        if isinstance(message, HumanMessage):
+            blocks = blocks_of(message.content)
+            yield UserMessage(key, tuple(Raw(msgspec.json.encode(block)) for block in blocks))
+        elif isinstance(message, AIMessage):
+            for block in message.content_blocks:
+                if block["type"] == "text" and block["text"]:
+                    yield Text(str(block["text"]), key)
+                elif block["type"] == "reasoning" and block.get("reasoning"):
+                    yield Thought(str(block["reasoning"]), key)
+            yield from (self._call(call) for call in message.tool_calls)
+        elif isinstance(message, ToolMessage):
+            for shown in blocks_of(message.content):
+                yield ToolOutput(message.tool_call_id, Content(shown))
+            status = "failed" if message.status == "error" else "completed"
+            yield ToolUpdate(id=message.tool_call_id, status=status)
+
+    def _call(self, call: ToolCall) -> ToolUpdate:
+        name, arguments, tool = call["name"], call["args"], self._tools.get(call["name"])
+        return ToolUpdate(
+            id=call["id"] or "",
+            title=self._presentation.title(name, tool, arguments),
+            kind=self._presentation.kind(name, tool, arguments),
+            status="pending",
+            name=name,
+            locations=self._presentation.locations(name, arguments),
+            raw_input=json_value(arguments),
+        )

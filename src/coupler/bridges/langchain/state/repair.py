@@ -1,0 +1,63 @@
+"""A conversation that broke off, mended before a model reads it again.
+
+Providers refuse a history in which a tool call has no result. A cancel leaves such calls behind; so does a
+limit of steps. They get a message that says what is known of them, and an answer that was cut off gets its
+beginning back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import CheckpointTuple
+
+LOST = "This call was interrupted before it returned: it is not known how much of it was done."
+
+
+def mending(
+    messages: Sequence[BaseMessage], kept: Iterable[ToolMessage] = (), unfinished: str = ""
+) -> list[BaseMessage]:
+    """What has to be added behind the messages so that they can be gone on with; nothing for most.
+
+    `kept` are results that had come when it broke off, but had not been written into the state. If calls
+    without results are not at the end, the messages are stated anew as a whole.
+    """
+    results = {message.tool_call_id: message for message in kept}
+    mended: list[BaseMessage] = []
+    has_gap = False
+    added: list[BaseMessage] = []
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
+    for message in messages:
+        if added and not isinstance(message, ToolMessage):
+            mended, added, has_gap = [*mended, *added], [], True
+        mended.append(message)
+        if isinstance(message, AIMessage):
+            open_calls = [call for call in _calls(message) if call[0] not in answered]
+            added += [results.get(call_id) or _lost(call_id, name) for call_id, name in open_calls]
+    last = [AIMessage(unfinished)] if unfinished else []
+    if has_gap:
+        return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
+    return [*added, *last]
+
+
+def results_in(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
+    """Results of tools that have come, although the step that they belong to was never completed."""
+    found: list[ToolMessage] = []
+    for _, _, value in (checkpoint.pending_writes if checkpoint is not None else None) or ():
+        values = value if isinstance(value, list | tuple) else [value]
+        found += [each for each in values if isinstance(each, ToolMessage)]
+    return found
+
+
+def _calls(message: AIMessage) -> list[tuple[str, str]]:
+    calls: list[Any] = [*message.tool_calls, *message.invalid_tool_calls]
+    return [(call["id"], call.get("name") or "tool") for call in calls if call.get("id")]
+
+
+def _lost(id: str, name: str) -> ToolMessage:
+    return ToolMessage(LOST, tool_call_id=id, name=name, status="error")

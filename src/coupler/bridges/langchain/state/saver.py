@@ -1,0 +1,155 @@
+"""Where graphs without a checkpointer of their own keep their threads: one SQLite file for all sessions.
+
+It lies beside the store of the sessions, and like it is the user's alone. A thread grows by the whole state
+with every step; what no turn has ended at is removed when the next turn begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import aiosqlite
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+from coupler.agent.project import configuration_of
+from coupler.agent.serve_options import NO_STORE
+from coupler.config import keys
+from coupler.home import store_file
+from coupler.store.database import make_private_directory
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+IN_MEMORY = ":memory:"
+
+SUFFIX = ".langgraph"
+"""What the file is called after the store's."""
+
+BUSY = 5.0
+"""Seconds to wait for another process that writes."""
+
+
+class Saver(AsyncSqliteSaver):
+    """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever."""
+
+    async def setup(self) -> None:
+        if not self.is_setup:
+            await super().setup()
+            # With a write-ahead log a killed process loses nothing; a power cut may cost the last moments.
+            await self.conn.execute("PRAGMA synchronous=NORMAL")
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await self.setup()
+        async with self.lock:
+            for table, columns in _COLUMNS.items():
+                await self.conn.execute(
+                    f"INSERT OR REPLACE INTO {table} (thread_id, {columns}) "
+                    f"SELECT ?, {columns} FROM {table} WHERE thread_id = ?",
+                    (target_thread_id, source_thread_id),
+                )
+            await self.conn.commit()
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self.setup()
+        await super().adelete_thread(thread_id)
+
+    async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
+        """Remove what leads to a checkpoint, and what came after it but was never answered."""
+        await self.setup()
+        async with self.lock:
+            for table in _COLUMNS:
+                await self.conn.execute(
+                    f"DELETE FROM {table} "
+                    "WHERE thread_id = ? AND NOT (checkpoint_ns = '' AND checkpoint_id = ?)",
+                    (thread_id, checkpoint_id),
+                )
+            await self.conn.commit()
+
+
+_COLUMNS = {
+    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
+    "writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value",
+}
+
+
+class Savers:
+    """The savers of one event loop, each open for as long as a session uses it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[BaseCheckpointSaver[Any], int]] = {}
+
+    def take(self, path: str | None) -> BaseCheckpointSaver[Any]:
+        """The saver in this file, or one that forgets with the last session that uses it."""
+        key = path or ""
+        saver, users = self._open.get(key) or (_opened(path), 0)
+        self._open[key] = (saver, users + 1)
+        return saver
+
+    async def leave(self, path: str | None) -> None:
+        """One session less uses it."""
+        key = path or ""
+        saver, users = self._open[key]
+        if users > 1:
+            self._open[key] = (saver, users - 1)
+            return
+        del self._open[key]
+        if isinstance(saver, Saver):
+            await saver.conn.close()
+
+
+def savers() -> Savers:
+    """Those of the running loop."""
+    return _savers.setdefault(asyncio.get_running_loop(), Savers())
+
+
+_savers: WeakKeyDictionary[asyncio.AbstractEventLoop, Savers] = WeakKeyDictionary()
+
+
+async def copy_thread(saver: BaseCheckpointSaver[Any], source: str, target: str) -> None:
+    """Copy a thread in a saver that has no way of its own to do that, the oldest checkpoint first."""
+    kept = [each async for each in saver.alist({"configurable": {"thread_id": source}})]
+    for each in reversed(kept):
+        parent = each.parent_config["configurable"].get("checkpoint_id") if each.parent_config else None
+        place = {**each.config["configurable"], "thread_id": target, "checkpoint_id": parent}
+        versions = each.checkpoint["channel_versions"]
+        copied = await saver.aput({"configurable": place}, each.checkpoint, each.metadata, versions)
+        by_task: dict[str, list[tuple[str, Any]]] = {}
+        for task, channel, value in each.pending_writes or ():
+            by_task.setdefault(task, []).append((channel, value))
+        for task, writes in by_task.items():
+            await saver.aput_writes(copied, writes, task)
+
+
+def file_beside(store: str | None) -> str | None:
+    """Where threads are kept if sessions are kept there; None for nowhere."""
+    if store in (NO_STORE, IN_MEMORY):
+        return None
+    path = store or configuration_of(None, os.environ)[keys.STORE] or store_file()
+    return None if path == IN_MEMORY else f"{Path(path).absolute()}{SUFFIX}"
+
+
+def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
+    if path is None:
+        return InMemorySaver()
+    _create_private(path)
+    connection = aiosqlite.connect(path, timeout=BUSY)
+    # Python's end waits for no thread of ours, and a session that is left closes it anyway.
+    thread: Any = getattr(connection, "_thread", connection)
+    thread.daemon = True
+    return Saver(connection)
+
+
+def _create_private(path: str) -> None:
+    """Make the file, if it is new, for its owner's eyes only.
+
+    One that exists is not opened: closing it would drop the locks of another connection in this process.
+    """
+    with contextlib.suppress(FileExistsError):
+        make_private_directory(str(Path(path).parent))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

@@ -1,0 +1,1 @@
+"""What a graph does while it runs, told to the client."""

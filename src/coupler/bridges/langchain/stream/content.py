@@ -1,0 +1,179 @@
+"""Content blocks on their way: a prompt's to LangChain, and LangChain's to the client.
+
+What neither side knows breaks nothing. Text and reasoning do not pass here on their way out, because they are
+streamed; neither do tool calls.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from langchain_core.messages import HumanMessage
+from msgspec import UNSET, to_builtins
+
+from coupler.agent.prompt_text import prompt_text
+from coupler.schema.unknown import Unknown
+from coupler.schema.v1 import (
+    AudioContent,
+    BlobResourceContents,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+ANY_BYTES = "application/octet-stream"
+SILENT = frozenset(
+    {
+        "text",
+        "reasoning",
+        "tool_call",
+        "tool_call_chunk",
+        "invalid_tool_call",
+        "server_tool_call",
+        "server_tool_call_chunk",
+        "server_tool_result",
+    }
+)
+"""Blocks that are told in other ways."""
+
+
+def human_message(blocks: Iterable[ContentBlock]) -> HumanMessage:
+    """The prompt as a message: plain text if it is nothing else."""
+    said = [part for block in blocks if (part := _for_model(block)) is not None]
+    if all(part["type"] == "text" for part in said):
+        return HumanMessage("\n\n".join(part["text"] for part in said))
+    return HumanMessage(content=[*said])
+
+
+def _for_model(block: ContentBlock) -> dict[str, Any] | None:
+    match block:
+        case ImageContent(data=data, mime_type=mime):
+            return {"type": "image", "base64": data, "mime_type": mime}
+        case AudioContent(data=data, mime_type=mime):
+            return {"type": "audio", "base64": data, "mime_type": mime}
+        case EmbeddedResource(resource=BlobResourceContents() as resource):
+            return _blob(resource)
+        case Unknown():
+            return None
+    return {"type": "text", "text": prompt_text((block,))}
+
+
+def _blob(resource: BlobResourceContents) -> dict[str, Any]:
+    """Bytes as what they are; models are told what they are called."""
+    mime = resource.mime_type or _guessed(resource.uri) or ANY_BYTES
+    kind = mime.partition("/")[0]
+    block = {"type": kind if kind in ("image", "audio", "video") else "file", "base64": resource.blob}
+    name = urlsplit(resource.uri).path.rpartition("/")[2] or resource.uri
+    return {**block, "mime_type": mime, "extras": {"filename": name}}
+
+
+def for_client(block: Mapping[str, Any]) -> ContentBlock | None:
+    """One of LangChain's content blocks for the client; None for what it cannot show."""
+    kind = block.get("type")
+    if kind in ("image", "audio", "video", "file"):
+        return _media(str(kind), block)
+    if kind == "text-plain":
+        return _plain_text(block)
+    if kind == "image_url":
+        url = block.get("image_url")
+        return _linked("image", url.get("url") if isinstance(url, Mapping) else url, block)
+    return None
+
+
+def _media(kind: str, block: Mapping[str, Any]) -> ContentBlock | None:
+    data, url = block.get("base64") or block.get("data"), block.get("url")
+    mime = block.get("mime_type") or (_guessed(url) if isinstance(url, str) else None)
+    if not isinstance(data, str):
+        return _linked(kind, url, block)
+    if kind == "image":
+        return ImageContent(data, str(mime or "image/png"))
+    if kind == "audio":
+        return AudioContent(data, str(mime or "audio/wav"))
+    uri = url or f"attachment:{_name_of(block, kind)}"
+    return EmbeddedResource(BlobResourceContents(data, str(uri), str(mime or ANY_BYTES)))
+
+
+def _linked(kind: str, url: object, block: Mapping[str, Any]) -> ContentBlock | None:
+    """Something that is elsewhere: a link to it, and never its bytes."""
+    if not isinstance(url, str) or not url:
+        return None
+    if url.startswith("data:"):
+        return _inline(kind, url)
+    mime = block.get("mime_type") or _guessed(url)
+    name = urlsplit(url).path.rpartition("/")[2] or _name_of(block, kind)
+    return ResourceLink(name, url, mime_type=str(mime) if mime else UNSET)
+
+
+def _inline(kind: str, url: str) -> ContentBlock | None:
+    head, comma, data = url.removeprefix("data:").partition(",")
+    if not comma or not head.endswith(";base64"):
+        return None
+    return _media(kind, {"base64": data, "mime_type": head.removesuffix(";base64") or None})
+
+
+def _plain_text(block: Mapping[str, Any]) -> ContentBlock | None:
+    text, url = block.get("text"), block.get("url")
+    if isinstance(text, str):
+        uri = str(url or f"attachment:{_name_of(block, 'text')}")
+        return EmbeddedResource(TextResourceContents(text, uri, str(block.get("mime_type") or "text/plain")))
+    return _linked("text", url, block)
+
+
+def citations(block: Mapping[str, Any]) -> list[ResourceLink]:
+    """The sources that a text names, as links; those without an address have nothing to follow."""
+    found = []
+    for each in block.get("annotations") or ():
+        url = each.get("url") if isinstance(each, Mapping) and each.get("type") == "citation" else None
+        if isinstance(url, str) and url:
+            title, quoted = each.get("title"), each.get("cited_text")
+            found.append(
+                ResourceLink(
+                    str(title or url),
+                    url,
+                    title=str(title) if title else UNSET,
+                    description=str(quoted) if quoted else UNSET,
+                )
+            )
+    return found
+
+
+def blocks_of(content: object) -> list[ContentBlock]:
+    """What a tool's message holds, for the client; of unknown blocks their JSON."""
+    if isinstance(content, str):
+        return [TextContent(str.__str__(content))] if content else []
+    if not isinstance(content, list):
+        return [TextContent(str(content))]
+    return [block for part in content if (block := _of_tool(part)) is not None]
+
+
+def _of_tool(part: object) -> ContentBlock | None:
+    if isinstance(part, str):
+        return TextContent(str.__str__(part)) if part else None
+    if not isinstance(part, Mapping):
+        return TextContent(str(part))
+    if part.get("type") == "text":
+        return TextContent(str(part.get("text", "")))
+    return for_client(part) or TextContent(_as_json(part))
+
+
+def _as_json(part: Mapping[str, Any]) -> str:
+    # Imported on use: hardly any tool returns what nobody knows.
+    import json
+
+    return json.dumps(to_builtins(dict(part), enc_hook=str), ensure_ascii=False)
+
+
+def _guessed(uri: str) -> str | None:
+    return mimetypes.guess_type(urlsplit(uri).path)[0]
+
+
+def _name_of(block: Mapping[str, Any], kind: str) -> str:
+    extras = block.get("extras")
+    named = extras.get("filename") if isinstance(extras, Mapping) else None
+    return str(named or block.get("title") or block.get("id") or kind)

@@ -1,0 +1,186 @@
+"""What a run of a graph ends with: a stop reason, or an error that says what to do next.
+
+Models report the same trouble in many words. What LangChain has sorted already is taken as it is; everything
+else is told by its status code or its name, because the packages of the providers may not be installed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.exceptions import (
+    ContextOverflowError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelNotFoundError,
+    ModelPermissionDeniedError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+)
+from langgraph.errors import GraphRecursionError
+
+from coupler.agent.errors import TurnFailedError, describe
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+    from coupler.schema.v1 import StopReason
+
+LONGEST_HINT = 7 * 24 * 3600
+"""Seconds after which a wish to come back later is none."""
+
+
+class Trouble(NamedTuple):
+    """A kind of failure that users can do something about."""
+
+    kind: str
+    what: str
+    advice: str
+    is_passing: bool
+    """Whether the same prompt may work later."""
+
+
+RATE_LIMIT = Trouble("rate_limit", "The model's provider limits the rate of requests", "try again", True)
+AUTH = Trouble(
+    "auth", "The model's provider refused the credentials", "check the API key of the agent", False
+)
+CONTEXT = Trouble(
+    "context_length",
+    "The conversation is longer than the model can read",
+    "begin a new session, or give the agent a middleware that summarizes",
+    False,
+)
+NETWORK = Trouble(
+    "network", "The model could not be reached", "check the network and the address, then try again", True
+)
+TIMEOUT = Trouble("timeout", "The model did not answer in time", "try again", True)
+OVERLOADED = Trouble("unavailable", "The model's provider has failed", "try again later", True)
+NO_MODEL = Trouble("no_model", "The provider has no such model", "check the name of the agent's model", False)
+
+_BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
+    (ContextOverflowError, CONTEXT),
+    (ModelRateLimitError, RATE_LIMIT),
+    (ModelAuthenticationError, AUTH),
+    (ModelPermissionDeniedError, AUTH),
+    (ModelNotFoundError, NO_MODEL),
+    (ModelTimeoutError, TIMEOUT),
+    (ModelConnectionError, NETWORK),
+    (ModelAPIError, OVERLOADED),
+)
+_BY_STATUS = {401: AUTH, 403: AUTH, 404: NO_MODEL, 408: TIMEOUT, 413: CONTEXT, 429: RATE_LIMIT}
+_BY_NAME = {
+    "AuthenticationError": AUTH,
+    "PermissionDeniedError": AUTH,
+    "RateLimitError": RATE_LIMIT,
+    "ResourceExhausted": RATE_LIMIT,
+    "APITimeoutError": TIMEOUT,
+    "ReadTimeout": TIMEOUT,
+    "ConnectTimeout": NETWORK,
+    "APIConnectionError": NETWORK,
+    "ConnectError": NETWORK,
+    "ReadError": NETWORK,
+    "RemoteProtocolError": NETWORK,
+    "InternalServerError": OVERLOADED,
+    "OverloadedError": OVERLOADED,
+}
+_TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "context window")
+_LIMITS = frozenset({"ModelCallLimitExceededError", "ToolCallLimitExceededError"})
+
+_STOPS: dict[str, StopReason] = {
+    "length": "max_tokens",
+    "max_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "safety": "refusal",
+    "prohibited_content": "refusal",
+    "blocklist": "refusal",
+    "recitation": "refusal",
+    "guardrail_intervened": "refusal",
+}
+
+
+def stop_of_error(error: BaseException) -> StopReason | None:
+    """The stop reason that an exception stands for, if it is no failure."""
+    if isinstance(error, GraphRecursionError) or type(error).__name__ in _LIMITS:
+        return "max_turn_requests"
+    return None
+
+
+def stop_of_message(message: BaseMessage) -> StopReason | None:
+    """Why the model has stopped, if it was not done."""
+    metadata = message.response_metadata
+    details = metadata.get("incomplete_details")
+    reasons = (
+        metadata.get("finish_reason"),
+        metadata.get("stop_reason"),
+        details.get("reason") if isinstance(details, Mapping) else None,
+    )
+    for reason in reasons:
+        if isinstance(reason, str) and (stop := _STOPS.get(reason.lower())) is not None:
+            return stop
+    return "refusal" if message.additional_kwargs.get("refusal") else None
+
+
+def trouble_of(error: BaseException) -> Trouble | None:
+    """What kind of trouble with a model an exception tells of, or the one that it came from."""
+    for each in _causes(error):
+        for kind, trouble in _BY_TYPE:
+            if isinstance(each, kind):
+                return trouble
+        if (by_status := _by_status(each)) is not None:
+            return by_status
+        if type(each).__module__.partition(".")[0] != "builtins" and type(each).__name__ in _BY_NAME:
+            return _BY_NAME[type(each).__name__]
+    return None
+
+
+def failure_of(error: BaseException) -> TurnFailedError | None:
+    """The answer to the prompt for trouble with the model; None for what the agent's own code raised."""
+    trouble = trouble_of(error)
+    if trouble is None:
+        return None
+    seconds = retry_after(error)
+    advice = trouble.advice if seconds is None else f"try again in {math.ceil(seconds)} seconds"
+    told: dict[str, Any] = {"kind": trouble.kind, "retryable": trouble.is_passing}
+    if seconds is not None:
+        told["retryAfter"] = seconds
+    return TurnFailedError(f"{trouble.what}: {advice}. ({describe(error)})", **told)
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Seconds after which the provider wants to be asked again, if it said so."""
+    for each in _causes(error):
+        headers = getattr(getattr(each, "response", None), "headers", None)
+        if headers is None:
+            continue
+        for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+            try:
+                seconds = float(headers.get(name)) * unit
+            except (TypeError, ValueError):
+                continue
+            if 0 <= seconds <= LONGEST_HINT:
+                return seconds
+    return None
+
+
+def _by_status(error: BaseException) -> Trouble | None:
+    status = getattr(error, "status_code", None)
+    if not isinstance(status, int):
+        return None
+    if status == 400 and any(words in str(error).lower() for words in _TOO_LONG):
+        return CONTEXT
+    return OVERLOADED if 500 <= status < 600 else _BY_STATUS.get(status)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or each.__context__

@@ -1,0 +1,215 @@
+"""How the bridge hears what happens in a graph: LangChain's callbacks, without a queue in between.
+
+A model's tokens are told to the client in the very call in which LangChain reports them, and a model that
+is faster than its client is held up there. Models stream because the listener has the two `tap` methods: that
+is what LangChain asks for. Plain nodes run in threads; what is heard there is told on the loop, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage
+from langgraph.errors import GraphBubbleUp
+
+from coupler.bridges.langchain.current import running_call
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+    from langchain_core.outputs import ChatGenerationChunk, GenerationChunk, LLMResult
+    from tenacity import RetryCallState
+
+    from coupler.bridges.langchain.current import Current
+    from coupler.bridges.langchain.stream.projection import Projection
+
+T = TypeVar("T")
+
+NOT_STREAMED = "nostream"
+"""LangGraph's tag for models whose answers are nobody's business."""
+
+BREATH = 32
+"""Tokens after which others get their turn, also if the model never waits for anything."""
+
+SUMMARY = "summarization"
+INTERNAL = frozenset({"tool_selection", "tool_emulation"})
+"""What LangChain's own middleware asks models for, beside the conversation."""
+
+
+class Listener(BaseCallbackHandler):
+    """Hears one run of a graph."""
+
+    run_inline = True
+
+    def __init__(self, current: Current, projection: Projection) -> None:
+        self._current = current
+        self.projection = projection
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._tools: dict[UUID, tuple[str, str | None, bool]] = {}
+        self._outlet = current.session.outlet
+        self._heard = 0
+        self._summaries: set[UUID] = set()
+
+    def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[T]) -> AsyncIterator[T]:
+        """What makes models stream; what they say is heard elsewhere."""
+        return output
+
+    def tap_output_iter(self, run_id: UUID, output: Iterator[T]) -> Iterator[T]:
+        """The same for plain functions."""
+        return output
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        options = more.get("options") or {}
+        if (metadata or {}).get("lc_source") == SUMMARY:
+            self._summaries.add(run_id)
+            self.tell(self.projection.begin_summary, run_id)
+            return
+        if _is_hidden(tags, metadata or {}) or "ls_structured_output_format" in options:
+            return
+        model = (metadata or {}).get("ls_model_name")
+        self.tell(self.projection.begin_model, run_id, running_call.get(), model)
+
+    @property
+    def ignore_llm(self) -> bool:
+        """In a thread a coroutine cannot be awaited: there the plain listener hears what models say."""
+        return threading.get_ident() != self._thread
+
+    async def on_llm_new_token(
+        self,
+        token: Any,
+        *,
+        chunk: GenerationChunk | ChatGenerationChunk | None = None,
+        run_id: UUID,
+        **more: Any,
+    ) -> None:
+        message = getattr(chunk, "message", None)
+        if message is None or not self.projection.is_alive:
+            return
+        self.projection.take(run_id, message)
+        self._heard += 1
+        if not self._outlet.has_room():
+            await self._outlet.wait_for_room()
+        elif self._heard % BREATH == 0:
+            await asyncio.sleep(0)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
+        message = _answer_in(response)
+        if message is not None and run_id in self._summaries:
+            self.tell(self.projection.end_summary, run_id, str(message.text))
+        elif message is not None:
+            self.tell(self.projection.end_model, run_id, message)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
+        is_summary = run_id in self._summaries
+        fail = self.projection.fail_summary if is_summary else self.projection.fail_model
+        self.tell(fail, run_id, error)
+
+    def on_retry(self, retry_state: RetryCallState, *, run_id: UUID, **more: Any) -> None:
+        outcome = retry_state.outcome
+        error = outcome.exception() if outcome is not None and outcome.failed else None
+        seconds = retry_state.next_action.sleep if retry_state.next_action is not None else None
+        self.tell(self.projection.retry_model, seconds, error)
+
+    def on_tool_start(
+        self,
+        serialized: dict[str, Any],
+        input_str: str,
+        *,
+        run_id: UUID,
+        metadata: dict[str, Any] | None = None,
+        inputs: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        name = (serialized or {}).get("name") or more.get("name") or "tool"
+        asked_for = more.get("tool_call_id")
+        call_id, outer = str(asked_for or run_id), running_call.get()
+        self._tools[run_id] = (call_id, outer, asked_for is not None)
+        running_call.set(call_id)
+        place = (metadata or {}).get("langgraph_checkpoint_ns")
+        if isinstance(place, str):
+            self._current.namespaces[place.rpartition("|")[2]] = call_id
+        arguments = dict(inputs) if isinstance(inputs, Mapping) else {"input": input_str}
+        self.tell(self.projection.begin_tool, call_id, name, arguments, outer)
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **more: Any) -> None:
+        if (heard := self._leave_tool(run_id)) is not None:
+            call_id, is_asked_for = heard
+            self.tell(lambda: self.projection.end_tool(call_id, output, is_asked_for=is_asked_for))
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
+        heard = self._leave_tool(run_id)
+        if heard is None or isinstance(error, GraphBubbleUp):
+            return  # a tool that asks something is not over: it runs again with the answer
+        call_id, is_asked_for = heard
+        self.tell(lambda: self.projection.fail_tool(call_id, error, is_asked_for=is_asked_for))
+
+    def _leave_tool(self, run_id: UUID) -> tuple[str, bool] | None:
+        known = self._tools.pop(run_id, None)
+        if known is None:
+            return None
+        call_id, outer, is_asked_for = known
+        if running_call.get() == call_id:
+            running_call.set(outer)
+        return call_id, is_asked_for
+
+    def tell(self, what: Callable[..., None], *arguments: Any) -> None:
+        """Tell something on the loop: now, or from a thread as soon as it can."""
+        if threading.get_ident() == self._thread:
+            self._tell_now(what, arguments)
+        else:
+            self._loop.call_soon_threadsafe(self._tell_now, what, arguments)
+
+    def _tell_now(self, what: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        # What a cancel has left behind may go on, but nobody hears of it.
+        if self.projection.is_alive:
+            what(*arguments)
+
+
+class ThreadListener(BaseCallbackHandler):
+    """Hears what models say to plain nodes, which run in threads, and has it told on the loop."""
+
+    run_inline = True
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    @property
+    def ignore_llm(self) -> bool:
+        """On the loop it is heard already."""
+        return not self._listener.ignore_llm
+
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **more: Any) -> None:
+        message = getattr(chunk, "message", None)
+        if message is not None:
+            self._listener.tell(self._listener.projection.take, run_id, message)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
+        self._listener.on_llm_end(response, run_id=run_id)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
+        self._listener.on_llm_error(error, run_id=run_id)
+
+
+def _is_hidden(tags: list[str] | None, metadata: Mapping[str, Any]) -> bool:
+    return NOT_STREAMED in (tags or ()) or metadata.get("lc_source") in INTERNAL
+
+
+def _answer_in(response: LLMResult) -> AIMessage | None:
+    if not response.generations or not response.generations[0]:
+        return None
+    message = getattr(response.generations[0][0], "message", None)
+    return message if isinstance(message, AIMessage) else None

@@ -1,0 +1,222 @@
+"""One call of a model while it runs: what it says, thinks and calls, told as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from coupler.agent.text import BLOCKS, LONGEST_PIECE, pieces
+from coupler.bridges.langchain.stream.content import SILENT, citations, for_client
+from coupler.bridges.langchain.tool_calls.calls import LONGEST_ID
+from coupler.events import Content, Text, Thought
+from coupler.schema.v1 import ContentBlock, TextContent
+
+if TYPE_CHECKING:
+    from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+
+    from coupler.agent.turn import Turn
+    from coupler.bridges.langchain.tool_calls.calls import ToolCalls
+    from coupler.events.v1 import Emitted
+
+Mapper = Callable[[dict[str, Any]], Any]
+
+NO_JSON = "the model wrote arguments that are not JSON, so the call was not made"
+
+
+class Look:
+    """What of an answer is shown, as `serve(graph, …)` was told."""
+
+    def __init__(self, *, text: bool = True, thoughts: bool = True, blocks: Mapper | None = None) -> None:
+        self.text = text
+        self.thoughts = thoughts
+        self._blocks = blocks
+
+    def block(self, block: Mapping[str, Any]) -> ContentBlock | None:
+        """A block that is no text, for the client: as the author's mapper has it, or as usual."""
+        if self._blocks is None:
+            return for_client(block)
+        mapped = self._blocks(dict(block))
+        if isinstance(mapped, str):
+            return TextContent(mapped)
+        if isinstance(mapped, Mapping):
+            return for_client(mapped)
+        if mapped is None or isinstance(mapped, BLOCKS):
+            return cast("ContentBlock | None", mapped)
+        raise TypeError(
+            "serve(graph, blocks=…) gives a content block of ACP, text, a block of LangChain, or None "
+            f"for nothing, not {type(mapped).__name__}"
+        )
+
+
+class ModelRun:
+    """Shows one answer of a model, at the top or inside of the tool call that it was asked in."""
+
+    def __init__(self, turn: Turn, calls: ToolCalls, look: Look, parent: str | None) -> None:
+        self.has_begun = False
+        """Whether anything came by now."""
+        self.said: list[str] = []
+        """The text so far."""
+        self.called: list[str] = []
+        """The ids of the tool calls so far."""
+        self._turn = turn
+        self._send: Callable[[Emitted], None] = turn.session.outlet.send
+        self._calls = calls
+        self._look = look
+        self._parent = parent
+        self._by_index: dict[Any, str] = {}
+        self._unnamed: dict[Any, dict[str, Any]] = {}
+        self._linked: set[str] = set()
+        self._named: str | None = ""
+        self._message_id: str | None = None
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether this is asked in a tool call, and so no part of the answer."""
+        return self._parent is not None
+
+    def take(self, message: AIMessageChunk) -> None:
+        """Show a piece of the answer."""
+        self.has_begun = True
+        content = message.content
+        if type(content) is str and not message.tool_call_chunks and not message.additional_kwargs:
+            # What models stream: worth a way without detours.
+            if content:
+                if message.id != self._named:
+                    self._name(message.id)
+                self._say(content)
+            return
+        self._name(message.id)
+        for block in message.content_blocks:
+            self._take_block(block)  # type: ignore[arg-type]
+        if isinstance(refusal := message.additional_kwargs.get("refusal"), str):
+            self._say(refusal)
+
+    def take_whole(self, message: BaseMessage) -> None:
+        """Show an answer that came in one piece."""
+        self.has_begun = True
+        self._name(message.id)
+        for block in message.content_blocks:
+            self._take_block(block)  # type: ignore[arg-type]
+
+    def end(self, message: AIMessage) -> None:
+        """The answer is complete: its calls are made with these arguments."""
+        for call in message.tool_calls:
+            if call["id"] is not None:
+                self._announce(call["id"], call["name"], call["args"])
+        for wrong in message.invalid_tool_calls:
+            call_id = wrong.get("id")
+            if call_id is not None:
+                self._announce(call_id, wrong.get("name") or "tool", None)
+                self._calls.settle(call_id, "failed", reason=wrong.get("error") or NO_JSON)
+
+    def fail(self, reason: str) -> None:
+        """The answer broke off: what it has called will not be done."""
+        for call_id in self.called:
+            if self._calls.is_open(call_id):
+                self._calls.settle(call_id, "failed", reason=reason)
+
+    def _take_block(self, block: dict[str, Any]) -> None:
+        match block.get("type"):
+            case "text":
+                self._say(str(block.get("text") or ""))
+                self._cite(block)
+            case "reasoning":
+                self._think(str(block.get("reasoning") or ""))
+            case "tool_call_chunk" | "server_tool_call_chunk":
+                self._take_piece_of_call(block)
+            case "tool_call" | "server_tool_call":
+                self._take_call(block)
+            case "server_tool_result":
+                self._take_server_result(block)
+            case "non_standard":
+                self._show({**_mapping(block.get("value"))})
+            case _:
+                self._show(block)
+
+    def _name(self, id: str | None) -> None:
+        """What follows belongs to this message; what a provider calls it may be no name at all."""
+        self._named = id
+        is_name = id is not None and len(id) <= LONGEST_ID and id.isprintable()
+        self._message_id = id if is_name else self._turn.session.outlet.new_message_id()
+
+    def _say(self, text: str) -> None:
+        if not text:
+            return
+        self.said.append(text)
+        if self._parent is not None:
+            self._calls.append(self._parent, text)
+        elif self._look.text:
+            if len(text) <= LONGEST_PIECE:
+                self._send(Text(text, self._message_id))
+            else:
+                for piece in pieces(text):
+                    self._send(Text(piece, self._message_id))
+
+    def _think(self, text: str) -> None:
+        # What a sub-agent thinks is nobody's answer and nobody's output.
+        if self._parent is None and self._look.thoughts:
+            for piece in pieces(text):
+                self._send(Thought(piece, self._message_id))
+
+    def _cite(self, block: Mapping[str, Any]) -> None:
+        for link in citations(block):
+            if link.uri not in self._linked:
+                self._linked.add(link.uri)
+                self._show_block(link)
+
+    def _show(self, block: dict[str, Any]) -> None:
+        if block.get("type") not in SILENT and (shown := self._look.block(block)) is not None:
+            self._show_block(shown)
+
+    def _show_block(self, block: ContentBlock) -> None:
+        if self._parent is not None:
+            self._calls.append(self._parent, block)
+        elif self._look.text:
+            self._send(Content(block, "agent", self._message_id))
+
+    def _take_call(self, block: dict[str, Any]) -> None:
+        if block.get("id"):
+            self._announce(block["id"], block.get("name") or "tool", _arguments(block.get("args")))
+            if block["type"] == "server_tool_call":
+                self._calls.run(block["id"])
+
+    def _take_piece_of_call(self, piece: dict[str, Any]) -> None:
+        """A call is known by its index while it is written; its id and name come once."""
+        index = piece.get("index") if piece.get("index") is not None else piece.get("id")
+        call_id = self._by_index.get(index)
+        if call_id is None or (piece.get("id") and piece["id"] != call_id and piece.get("name")):
+            # Some providers send the name before the call_id, or more than one call at one index.
+            known = {**self._unnamed.pop(index, {}), **{k: v for k, v in piece.items() if v}}
+            if not known.get("id") or not known.get("name"):
+                self._unnamed[index] = known
+                return
+            call_id = self._by_index[index] = known["id"]
+            self._announce(call_id, known["name"], None)
+            if piece["type"] == "server_tool_call_chunk":
+                self._calls.run(call_id)
+        arguments = piece.get("args")
+        if isinstance(arguments, str) and arguments:
+            self._calls.write(call_id, arguments)
+
+    def _take_server_result(self, block: dict[str, Any]) -> None:
+        """A tool that the provider runs itself has returned."""
+        call_id = block.get("tool_call_id") or block.get("id")
+        if not call_id:
+            return
+        self._announce(call_id, block.get("name") or "tool", None)
+        failed = block.get("status") == "error"
+        self._calls.settle(call_id, "failed" if failed else "completed", output=block.get("output"))
+
+    def _announce(self, id: str, name: str, arguments: dict[str, Any] | None) -> None:
+        if id not in self.called:
+            self.called.append(id)
+            self._calls.free(id)
+        self._calls.announce(id, name, arguments, parent=self._parent)
+
+
+def _arguments(value: object) -> dict[str, Any] | None:
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,277 @@
+"""A run of a graph as a turn: what models, tools and nodes do, told to the client in the order of the doing.
+
+Everything here happens on the event loop. Who calls it from a thread has to hop there first; see `Listener`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langgraph.types import Command, Interrupt
+from msgspec import UNSET
+
+from coupler.agent.asides import COMPACTION, NOTICES
+from coupler.agent.errors import describe
+from coupler.bridges.langchain.stream.content import blocks_of
+from coupler.bridges.langchain.stream.failures import retry_after, stop_of_message, trouble_of
+from coupler.bridges.langchain.stream.model_run import Look, ModelRun
+from coupler.bridges.langchain.stream.usage import Usage
+from coupler.events import Compaction, Notice, Thought
+from coupler.schema.v1 import Content, StopReason, TextContent, ToolCallContent
+
+if TYPE_CHECKING:
+    from coupler.bridges.langchain.current import Current
+
+INTERRUPT = "__interrupt__"
+
+
+class Projection:
+    """Tells one prompt's client what happens."""
+
+    def __init__(self, current: Current, look: Look, usage: Usage) -> None:
+        self.stop: StopReason | None = None
+        """Why the last model at the top has stopped, if it was not done."""
+        self.interrupts: list[Interrupt] = []
+        """What the run has stopped to ask."""
+        self.has_spoken = False
+        """Whether anything was shown that answers the prompt."""
+        self._current = current
+        current.when_retried = self.retry_model
+        self._calls = current.calls
+        self._turn = current.turn
+        self._look = look
+        self._usage = usage
+        self._runs: dict[UUID, ModelRun] = {}
+        self._seen: set[str] = set()
+        self._said: set[str] = set()
+        self._failed: BaseException | None = None
+        self._errors: dict[str, BaseException] = {}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the client still hears of this."""
+        return self._turn.is_alive
+
+    def know(self, messages: Iterable[BaseMessage]) -> None:
+        """These messages were there before."""
+        self._seen.update(message.id for message in messages if message.id is not None)
+
+    def unfinished(self) -> str:
+        """What was said in an answer that broke off."""
+        return "".join(text for run in self._runs.values() if not run.is_nested for text in run.said)
+
+    # Models
+
+    def begin_model(self, run_id: UUID, parent: str | None, model: str | None) -> None:
+        """A model is asked, in this tool call if in any."""
+        if parent is None:
+            self._usage.begin(model)
+        if self._failed is not None:
+            error, self._failed = self._failed, None
+            self._tell_retry(error, retry_after(error))
+        self._runs[run_id] = ModelRun(self._turn, self._calls, self._look, parent)
+
+    def take(self, run_id: UUID, message: AIMessageChunk) -> None:
+        """A model has said something more."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            run.take(message)
+
+    def end_model(self, run_id: UUID, message: AIMessage) -> None:
+        """A model has answered."""
+        run = self._runs.pop(run_id, None)
+        if run is None:
+            return
+        if message.id is not None:
+            self._seen.add(message.id)
+        if not run.has_begun:
+            run.take_whole(message)
+        run.end(message)
+        self._usage.add(message, is_nested=run.is_nested)
+        if not run.is_nested:
+            self.stop = stop_of_message(message)
+            self._said.add("".join(run.said))
+            self.has_spoken = self.has_spoken or bool(run.said or run.called)
+
+    def fail_model(self, run_id: UUID, error: BaseException) -> None:
+        """A model has failed; somebody may ask it again."""
+        run = self._runs.pop(run_id, None)
+        if run is not None:
+            run.fail(describe(error))
+            self._failed = error
+
+    def retry_model(self, seconds: float | None, error: BaseException | None = None) -> None:
+        """A model is going to be asked again."""
+        self._tell_retry(error, seconds)
+
+    # Summaries
+
+    def begin_summary(self, run_id: UUID) -> None:
+        """Middleware has the conversation shortened."""
+        self._tell_compaction(Compaction(str(run_id), "in_progress"))
+
+    def end_summary(self, run_id: UUID, summary: str) -> None:
+        """It was shortened to this."""
+        self._tell_compaction(Compaction(str(run_id), "completed", (TextContent(summary),)))
+
+    def fail_summary(self, run_id: UUID, error: BaseException) -> None:
+        """It could not be."""
+        self._tell_compaction(Compaction(str(run_id), "failed", UNSET, describe(error)))
+
+    def _tell_compaction(self, compaction: Compaction) -> None:
+        # To all others it would be a message, which the model has never said.
+        if self._turn.editor.offers(COMPACTION):
+            self._turn.begin_new_message()
+            self._turn.session.outlet.send(compaction)
+
+    # Tools
+
+    def begin_tool(self, id: str, name: str, arguments: dict[str, Any], parent: str | None) -> None:
+        """A tool runs."""
+        self._calls.free(id)
+        if id not in self._calls:
+            self._calls.announce(id, name, arguments, parent=parent)
+        self._calls.run(id)
+
+    def end_tool(self, id: str, output: Any, *, is_asked_for: bool) -> None:
+        """A tool has returned. One that says that it failed may be tried again, so its message is awaited."""
+        message = _message_for(id, output)
+        if message is not None and message.status != "error":
+            self._settle(message)
+        elif not is_asked_for:
+            self._calls.settle(id, "completed", content=_shown(blocks_of(_plain(output))))
+
+    def fail_tool(self, id: str, error: BaseException, *, is_asked_for: bool) -> None:
+        """A tool has raised; what becomes of that, its message tells."""
+        if is_asked_for:
+            self._errors[id] = error
+        else:
+            self._calls.settle(id, "failed", reason=describe(error))
+
+    def output(self, id: str, delta: Any) -> None:
+        """A tool has put out something before its end."""
+        for block in blocks_of(delta):
+            self._calls.append(id, getattr(block, "text", None) or block)
+
+    def fail_open(self) -> None:
+        """The run has failed: calls whose tool raised are told why, all others will be told that it did."""
+        for call_id, error in self._errors.items():
+            if self._calls.is_open(call_id):
+                self._calls.settle(call_id, "failed", reason=describe(error))
+
+    # Nodes
+
+    def update(self, namespace: tuple[str, ...], update: Mapping[str, Any]) -> None:
+        """Nodes have written this into the state."""
+        for node, written in update.items():
+            if node == INTERRUPT:
+                self._note_interrupts(namespace, written)
+            else:
+                for values in written if isinstance(written, list) else [written]:
+                    self._take_values(namespace, values)
+
+    def custom(self, value: Any) -> None:
+        """A node or a tool has written into LangGraph's stream: text there is the output of what runs."""
+        running = self._calls.running_ids
+        if isinstance(value, str) and len(running) == 1:
+            self._calls.append(running[0], value)
+
+    def _note_interrupts(self, namespace: tuple[str, ...], interrupts: Any) -> None:
+        if not namespace:
+            self.interrupts = [each for each in interrupts if isinstance(each, Interrupt)]
+
+    def _take_values(self, namespace: tuple[str, ...], values: Any) -> None:
+        if isinstance(values, Command):
+            values = values.update
+        for message in _messages_in(values):
+            if isinstance(message, ToolMessage):
+                self._settle(message)
+            elif isinstance(message, AIMessage):
+                self._say_whole(message, namespace)
+        if not namespace and isinstance(values, Mapping):
+            if "todos" in values:
+                self._current.board.todos(values["todos"])
+            if "plan" in values:
+                self._current.board.plan(values["plan"])
+
+    def _say_whole(self, message: AIMessage, namespace: tuple[str, ...]) -> None:
+        """A message that no model has streamed: a node has made it."""
+        if message.id is not None and message.id in self._seen:
+            return
+        if message.id is not None:
+            self._seen.add(message.id)
+        if self._current.calls_around(namespace) or message.text in self._said:
+            return
+        run = ModelRun(self._turn, self._calls, self._look, None)
+        if message.id is None:
+            message = message.model_copy(update={"id": self._turn.session.outlet.new_message_id()})
+        run.take_whole(message)
+        run.end(message)
+        self._said.add("".join(run.said))
+        self.has_spoken = self.has_spoken or bool(run.said or run.called)
+
+    def _settle(self, message: ToolMessage) -> None:
+        call_id = message.tool_call_id
+        if not self._calls.is_open(call_id):
+            return
+        name, arguments = self._calls.name(call_id), self._calls.arguments(call_id)
+        content = self._current.presentation.content(name, arguments, message)
+        if content is None:
+            content = _shown(blocks_of(message.content))
+        status = "failed" if message.status == "error" else "completed"
+        self._calls.settle(call_id, status, content=content, output=_raw_output(message))
+
+    def _tell_retry(self, error: BaseException | None, seconds: float | None) -> None:
+        trouble = trouble_of(error) if error is not None else None
+        what = trouble.what if trouble is not None else "The model has failed"
+        when = f"in {seconds:.0f} seconds" if seconds else "now"
+        description = f"It is asked again {when}."
+        if self._turn.editor.offers(NOTICES):
+            self._turn.session.outlet.send(Notice("warning", what, description))
+        else:
+            # Not as a message: what the agent answers may be read by a program.
+            self._turn.begin_new_message()
+            outlet = self._turn.session.outlet
+            outlet.send(Thought(f"{what}. {description}", outlet.new_message_id()))
+
+
+def _message_for(id: str, output: Any) -> ToolMessage | None:
+    if isinstance(output, ToolMessage):
+        return output
+    if isinstance(output, Command):
+        for message in _messages_in(output.update):
+            if isinstance(message, ToolMessage) and message.tool_call_id == id:
+                return message
+    return None
+
+
+def _messages_in(values: Any) -> Iterator[BaseMessage]:
+    """All messages in what a node has written, under whatever key."""
+    if isinstance(values, BaseMessage):
+        yield values
+    elif isinstance(values, Mapping):
+        for value in values.values():
+            if isinstance(value, BaseMessage):
+                yield value
+            elif isinstance(value, list):
+                yield from (each for each in value if isinstance(each, BaseMessage))
+    elif isinstance(values, list | tuple):
+        yield from (each for each in values if isinstance(each, BaseMessage))
+
+
+def _shown(blocks: list[Any]) -> list[ToolCallContent]:
+    return [Content(block) for block in blocks]
+
+
+def _plain(output: Any) -> Any:
+    return output.content if isinstance(output, BaseMessage) else "" if output is None else str(output)
+
+
+def _raw_output(message: ToolMessage) -> Any:
+    """What is no text, and so can be used by a program: what a tool has returned beside its message."""
+    if message.artifact is not None:
+        return message.artifact
+    return message.content if isinstance(message.content, list) else UNSET

@@ -1,0 +1,1 @@
+"""Tool calls: one id from the first token to the end, and how they look."""

@@ -1,0 +1,307 @@
+"""The tool calls of one prompt: one id each, from the first token of its name to its end.
+
+Models announce calls while they write them, argument by argument; nodes run them, more than once if they are
+tried again; results come as messages. Whoever tells something of a call names it by the model's id. The
+client knows it by the same one, unless an earlier turn of the session has used that up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET
+
+from coupler.agent.json_value import json_value
+from coupler.agent.ledger import cancelled_meta, text_content
+from coupler.bridges.langchain.tool_calls.partial_json import partial_object
+from coupler.schema.v1 import Content, Diff, Terminal, TextContent, ToolCallContent
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+    from coupler.agent.ledger import Ledger
+    from coupler.agent.turn import Turn
+    from coupler.bridges.langchain.tool_calls.presentation import Presentation
+    from coupler.schema.v1 import ContentBlock
+
+PACE = 0.05
+"""Seconds between two reports of arguments that a model is still writing."""
+
+LONGEST_PARTIAL = 64 * 1024
+"""Characters of arguments that are looked at before they are complete."""
+
+LONGEST_ID = 200
+LONGEST_NAME = 200
+"""Characters of what a model calls a call, or a tool."""
+
+GROWTH = 1.5
+"""Times that arguments grow between two reports: so all reports together stay in proportion to the last."""
+
+
+class ToolCalls:
+    """Everything that is told of tool calls goes through here."""
+
+    def __init__(self, turn: Turn, presentation: Presentation, tools: dict[str, BaseTool]) -> None:
+        self._turn = turn
+        self._presentation = presentation
+        self._tools = tools
+        self._calls: dict[str, _Call] = {}
+        self.shown: set[str] = set()
+        """Calls whose tools have shown their results themselves: nothing is added when they end."""
+        self.permitted: set[str] = set()
+        """Calls that were decided about already: nobody is asked again."""
+        self.approved: set[str] = set()
+        """Calls that the user was asked about and has approved: what one wants to ask, another has asked."""
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._calls
+
+    def is_open(self, id: str) -> bool:
+        """Whether the call was announced and has not ended."""
+        return id in self._calls and not self._calls[id].is_over
+
+    @property
+    def open_ids(self) -> tuple[str, ...]:
+        """The model's ids of the calls that have not ended, in the order of their announcement."""
+        return tuple(call_id for call_id, call in self._calls.items() if not call.is_over)
+
+    @property
+    def running_ids(self) -> tuple[str, ...]:
+        """The same of those that run."""
+        running = (call_id for call_id, call in self._calls.items() if call.is_running and not call.is_over)
+        return tuple(running)
+
+    def client_id(self, id: str) -> str:
+        """The id that the client knows the call by."""
+        return self._calls[id].client_id
+
+    def name(self, id: str) -> str:
+        """The name of the tool that is called."""
+        return self._calls[id].name
+
+    def arguments(self, id: str) -> dict[str, Any]:
+        """What the tool is called with, as far as that is known."""
+        return self._calls[id].arguments
+
+    def announce(
+        self, id: str, name: str, arguments: dict[str, Any] | None = None, *, parent: str | None = None
+    ) -> None:
+        """Begin a call. Who announces it again only completes what is known of its arguments.
+
+        `parent` is the call in which this one is made, as by the agent that a tool has started.
+        """
+        call = self._calls.get(id)
+        if call is None:
+            self._calls[id] = call = _Call(name, self._free_id(id), arguments or {}, parent)
+            if self._presentation.starts(name):
+                self._tell_beginning(call)
+        elif arguments is not None and (call.is_partial or arguments != call.arguments):
+            self.rewrite(id, arguments)
+
+    def free(self, id: str) -> None:
+        """A new call is about to be announced, which may have the id of one that is over.
+
+        Some models count their calls from nothing in every message.
+        """
+        if id in self._calls and self._calls[id].is_over:
+            del self._calls[id]
+            self.shown.discard(id)
+
+    def write(self, id: str, piece: str) -> None:
+        """The model has written another piece of the arguments, which are JSON."""
+        call = self._calls[id]
+        call.written += piece
+        now = time.monotonic()
+        if call.is_over or now < call.next_report or len(call.written) < call.next_length:
+            return
+        if len(call.written) > LONGEST_PARTIAL:
+            return
+        call.next_report, call.next_length = now + PACE, len(call.written) * GROWTH
+        arguments = partial_object(call.written)
+        if arguments and arguments != call.arguments:
+            call.arguments, call.is_partial = arguments, True
+            self._tell_changes(call)
+
+    def rewrite(self, id: str, arguments: dict[str, Any]) -> None:
+        """The call is made with these arguments, and no others will follow unless somebody edits them."""
+        call = self._calls[id]
+        call.arguments, call.is_partial = arguments, False
+        self._tell_changes(call)
+        self._preview(call)
+
+    def run(self, id: str) -> None:
+        """The call is running, the first time or again."""
+        call = self._calls[id]
+        if not call.is_running and not call.is_over:
+            call.is_running = True
+            if call.is_told:
+                self._ledger.update(call.client_id, status="in_progress")
+
+    def wait(self, id: str) -> None:
+        """The call waits again, as for an answer of the user."""
+        call = self._calls[id]
+        if call.is_running and not call.is_over:
+            call.is_running = False
+            if call.is_told:
+                self._ledger.update(call.client_id, status="pending")
+
+    def show(self, id: str) -> str:
+        """Tell the client of the call, whatever is wanted otherwise: the user is asked about it.
+
+        Returns the id that the client knows it by.
+        """
+        call = self._calls[id]
+        if not call.is_told:
+            self._tell_beginning(call)
+        return call.client_id
+
+    def append(self, id: str, content: str | ContentBlock | ToolCallContent) -> None:
+        """Show another piece of what the call puts out."""
+        call = self._calls[id]
+        if call.is_over or not self._presentation.results(call.name):
+            return
+        if isinstance(content, str):
+            call.shown += content
+        if call.is_told:
+            self._ledger.append(call.client_id, _item(content), starts=not call.is_running)
+            call.is_running = True
+
+    def settle(
+        self,
+        id: str,
+        status: str,
+        *,
+        content: list[ToolCallContent] | None = None,
+        output: Any = UNSET,
+        reason: str | None = None,
+        cancelled: bool = False,
+    ) -> None:
+        """End a call as completed or failed: with what it shows in the end, and why it failed."""
+        # Some models count their calls from nothing in every message: what was permitted is over with this.
+        self.permitted.discard(id)
+        self.approved.discard(id)
+        call = self._calls[id]
+        if call.is_over:
+            return
+        call.is_over = True
+        shows = self._presentation.results(call.name)
+        if not call.is_told:
+            if not shows:
+                return
+            self._tell_beginning(call)
+        left = self._left_to_show(call, content or []) if shows and id not in self.shown else []
+        told: dict[str, Any] = {"raw_output": json_value(output)} if shows and output is not UNSET else {}
+        if cancelled:
+            told["meta"] = cancelled_meta(call.meta)
+        why = reason if shows or status == "failed" else None
+        self._ledger.settle(call.client_id, status, why, left, **told)
+
+    def settle_open(self, status: str, reason: str, *, cancelled: bool = False) -> None:
+        """End everything that has not ended."""
+        for call_id in self.open_ids:
+            self.settle(call_id, status, reason=reason, cancelled=cancelled)
+
+    def _tell_changes(self, call: _Call) -> None:
+        if call.is_told and not call.is_over and (changed := self._changed(call)):
+            self._ledger.update(call.client_id, **changed)
+
+    def _preview(self, call: _Call) -> None:
+        """Show what the call is about to change: who is asked about it wants to see that."""
+        if not call.is_told or call.is_over or not self._presentation.results(call.name):
+            return
+        if shows_itself(self._tools.get(call.name)):
+            return
+        preview = tuple(self._presentation.preview(call.name, call.arguments))
+        if preview != call.preview:
+            call.preview = preview
+            self._ledger.replace(call.client_id, preview)
+
+    def _tell_beginning(self, call: _Call) -> None:
+        self._turn.check_alive()
+        self._turn.begin_new_message()
+        call.is_told = True
+        told = self._changed(call)
+        title, kind = told.pop("title"), told.pop("kind")
+        self._ledger.announce(
+            title,
+            id=call.client_id,
+            kind=kind,
+            status="in_progress" if call.is_running else "pending",
+            name=call.name[:LONGEST_NAME],
+            **told,
+            **({"meta": call.meta} if call.meta else {}),
+        )
+        if call.arguments and not call.is_partial:
+            self._preview(call)
+
+    def _changed(self, call: _Call) -> dict[str, Any]:
+        """What the client is told of the call as it stands, but for what it was told before."""
+        tool = self._tools.get(call.name)
+        told = {
+            "title": self._presentation.title(call.name, tool, call.arguments, call.is_partial),
+            "kind": self._presentation.kind(call.name, tool, call.arguments),
+            "locations": self._presentation.locations(call.name, call.arguments, call.is_partial) or UNSET,
+            "raw_input": json_value(call.arguments) if call.arguments else UNSET,
+        }
+        changed = {name: value for name, value in told.items() if value != call.told.get(name, UNSET)}
+        call.told |= changed
+        return changed
+
+    def _left_to_show(self, call: _Call, content: list[ToolCallContent]) -> list[ToolCallContent]:
+        """What came out and was not shown while the call ran."""
+        text = "".join(_text_of(item) for item in content)
+        if call.shown and content and all(_text_of(item) for item in content):
+            if call.shown.rstrip().endswith(text.strip()):
+                return []
+            if text.startswith(call.shown):
+                return [text_content(text[len(call.shown) :])]
+        return content
+
+    def _free_id(self, id: str) -> str:
+        """Models may count their calls from nothing in every turn, and write anything for an id."""
+        if not id or len(id) > LONGEST_ID or not id.isprintable():
+            return f"call_{os.urandom(8).hex()}"
+        return f"{id}_{os.urandom(4).hex()}" if self._ledger.knows(id) else id
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._turn.session.outlet.ledger
+
+
+class _Call:
+    """What is known of one call."""
+
+    def __init__(self, name: str, client_id: str, arguments: dict[str, Any], parent: str | None) -> None:
+        self.name = name
+        self.client_id = client_id
+        self.arguments = arguments
+        self.meta: dict[str, Any] = {"coupler": {"parent": parent}} if parent else {}
+        self.is_partial = False
+        self.written = ""
+        self.shown = ""
+        self.preview: tuple[ToolCallContent, ...] = ()
+        self.told: dict[str, Any] = {}
+        self.next_report = 0.0
+        self.next_length = 0.0
+        self.is_told = False
+        self.is_running = False
+        self.is_over = False
+
+
+def shows_itself(tool: BaseTool | None) -> bool:
+    """Whether a tool asks for permission and shows what it changes by itself, as those of the editor do."""
+    about = (tool.metadata or {}).get("coupler") if tool is not None else None
+    return isinstance(about, dict) and about.get("asks") is True
+
+
+def _item(content: str | ContentBlock | ToolCallContent) -> ToolCallContent:
+    if isinstance(content, str):
+        return text_content(content)
+    return content if isinstance(content, Content | Diff | Terminal) else Content(content)
+
+
+def _text_of(item: ToolCallContent) -> str:
+    is_text = isinstance(item, Content) and isinstance(item.content, TextContent)
+    return item.content.text if is_text else ""  # type: ignore[union-attr]

@@ -1,0 +1,89 @@
+"""A tool call of a model, as the block of code that carries it out.
+
+`ToolCalls` announces and settles it; in between, what files, commands and questions of the turn belong to is
+the innermost `Call`. This is that call: entering it announces nothing, and leaving it settles nothing.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from coupler.agent.call import Call, step_into, step_out_of
+from coupler.schema.v1 import ToolCallContent, ToolKind
+
+if TYPE_CHECKING:
+    from coupler.bridges.langchain.current import Current
+
+
+class JoinedCall(Call):
+    """Part of a call that was announced with the model's id `call_id`."""
+
+    def __init__(
+        self,
+        current: Current,
+        call_id: str,
+        title: str,
+        *,
+        kind: ToolKind,
+        name: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+        command: str | None = None,
+        cwd: str | None = None,
+        server: str | None = None,
+    ) -> None:
+        super().__init__(
+            current.turn,
+            title,
+            kind=kind,
+            name=name,
+            path=path,
+            line=line,
+            input=current.calls.arguments(call_id) or None,
+            id=current.calls.client_id(call_id),
+            command=command,
+            cwd=cwd,
+            server=server,
+        )
+        self._calls = current.calls
+        self._call_id = call_id
+
+    async def __aenter__(self) -> Self:
+        self._turn.check_alive()
+        self._is_open = True
+        step_into(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        step_out_of(self)
+        self._is_open = False
+
+    async def permitted(self, *, deadline: float | None = None) -> bool:
+        """Whether the call may go on; it is asked once, here or before."""
+        if self._call_id in self._calls.permitted:
+            self._is_permitted = True
+            return True
+        self._calls.wait(self._call_id)
+        is_permitted = await super().permitted(deadline=deadline)
+        if is_permitted:
+            self._calls.permitted.add(self._call_id)
+        return is_permitted
+
+    def start(self) -> None:
+        """Report that the call runs."""
+        self._calls.run(self._call_id)
+
+    def _go_on(self) -> None:
+        self._calls.run(self._call_id)
+
+    async def _show(self, item: ToolCallContent, *, starts: bool) -> None:
+        self._turn.check_alive()
+        self._calls.append(self._call_id, item)
+        await self._turn.session.outlet.wait_for_room()
+
+    async def _report(self, *, starts: bool = False, **fields: Any) -> None:
+        """How a model's call is presented is decided elsewhere; what is judged is kept here."""
+        self._turn.check_alive()

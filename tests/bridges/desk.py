@@ -1,0 +1,46 @@
+"""A session with the obedient agent, and somebody who answers what is asked."""
+
+import json
+
+from raw_client import is_answer_to, texts
+
+
+class Desk:
+    """A session, and somebody who answers what is asked."""
+
+    def __init__(self, client, cwd, *servers):
+        self.client = client
+        answer = client.call("session/new", {"cwd": str(cwd), "mcpServers": list(servers)})
+        self.session = answer["result"]["sessionId"]
+        self.asked = []
+        self.updates = []
+
+    def does(self, *calls, answer="allow_once", replies=None):
+        """Have the tools called; what they answered to the model."""
+        request = self.begin(*calls)
+        self.asked, self.updates = [], []
+        while not is_answer_to(frame := self.client.read(), request["id"]):
+            if "id" in frame and "method" in frame:
+                self.asked.append(frame)
+                self.client.send({"id": frame["id"], **self.reply(frame, answer, replies)})
+            elif frame.get("method") == "session/update":
+                self.updates.append(frame["params"]["update"])
+        assert frame.get("result") == {"stopReason": "end_turn"}, frame
+        chunks = [update for update in self.updates if update["sessionUpdate"] == "agent_message_chunk"]
+        last = [chunk for chunk in chunks if chunk["messageId"] == chunks[-1]["messageId"]]
+        return json.loads(texts(last))
+
+    def begin(self, *calls):
+        request = self.client.prompt_request(self.session, json.dumps(calls))
+        self.client.send(request)
+        return request
+
+    def reply(self, frame, answer, replies):
+        if frame["method"] == "session/request_permission":
+            outcome = {"outcome": "selected", "optionId": answer}
+            return {"result": {"outcome": outcome}}
+        return replies[frame["method"]]
+
+    def names(self):
+        """The tools that the model is offered."""
+        return self.does()

@@ -1,0 +1,189 @@
+"""A model behind an address: the part of OpenAI's chat completions that agents use, over real HTTP.
+
+    with ModelServer([says("Hello"), calls("add", a=1, b=2), refuses(429, retry_after=1)]) as server:
+        ChatOpenAI(base_url=server.url, api_key="key")
+
+One reply for each request, the last is repeated; what was asked is in `server.asked`. Replies are streamed if
+the request wants that, and whole otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+Delta = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one request is answered with."""
+
+    deltas: Sequence[Delta] = ()
+    finish: str = "stop"
+    usage: tuple[int, int] = (10, 5)
+    status: int = 200
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    holds: bool = False
+    """Whether it waits, after the first delta, until `server.release()`."""
+    is_cut: bool = False
+    """Whether the connection breaks after the deltas."""
+
+
+def says(*pieces: str, finish: str = "stop", **more: Any) -> Reply:
+    """A text, piece by piece."""
+    return Reply([{"content": piece} for piece in pieces], finish, **more)
+
+
+def calls(name: str, id: str = "call_1", /, **arguments: Any) -> Reply:
+    """A tool call, its arguments in two pieces."""
+    text = json.dumps(arguments)
+    middle = len(text) // 2
+    first = {"index": 0, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+    rest = [{"index": 0, "function": {"arguments": part}} for part in (text[:middle], text[middle:])]
+    return Reply([{"tool_calls": [part]} for part in (first, *rest)], "tool_calls")
+
+
+def refuses(status: int, message: str, code: str | None = None, retry_after: float | None = None) -> Reply:
+    """An error, as OpenAI answers it."""
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+    return Reply(status=status, body={"error": error}, headers=headers)
+
+
+UNAUTHORIZED = refuses(401, "Incorrect API key provided", "invalid_api_key")
+RATE_LIMITED = refuses(429, "Rate limit reached", "rate_limit_exceeded", retry_after=7)
+TOO_LONG = refuses(400, "This model's maximum context length is 10 tokens", "context_length_exceeded")
+
+
+class ModelServer:
+    """Answers on a loopback port, in threads."""
+
+    def __init__(self, replies: Sequence[Reply]) -> None:
+        self.replies = replies
+        self.asked: list[dict[str, Any]] = []
+        self._released = threading.Event()
+        self._counting = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._answering())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The base address that clients are given."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def release(self) -> None:
+        """Let replies that hold go on."""
+        self._released.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _next(self, request: dict[str, Any]) -> Reply:
+        with self._counting:
+            self.asked.append(request)
+            return self.replies[min(len(self.asked), len(self.replies)) - 1]
+
+    def _answering(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Answering(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                reply = server._next(request)
+                if reply.status != 200:
+                    self._send(reply.status, reply.body, reply.headers)
+                elif request.get("stream"):
+                    self._stream(reply)
+                else:
+                    self._send(200, _whole(reply), reply.headers)
+
+            def _send(self, status: int, body: Any, headers: dict[str, str]) -> None:
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                for name, value in {"Content-Type": "application/json", **headers}.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def _stream(self, reply: Reply) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                # So that an answer which breaks off can be told from one that has ended.
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                try:
+                    for number, chunk in enumerate(_chunks(reply)):
+                        if number == 1 and reply.holds:
+                            server._released.wait()
+                        self._event(json.dumps(chunk))
+                    if not reply.is_cut:
+                        self._event("[DONE]")
+                        self.wfile.write(b"0\r\n\r\n")
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # who asked has gone
+                self.close_connection = True
+
+            def _event(self, data: str) -> None:
+                event = f"data: {data}\n\n".encode()
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
+                self.wfile.flush()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Answering
+
+
+def _chunks(reply: Reply) -> Iterator[dict[str, Any]]:
+    frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    for number, delta in enumerate(reply.deltas):
+        role = {"role": "assistant"} if number == 0 else {}
+        yield {**frame, "choices": [{"index": 0, "delta": {**role, **delta}, "finish_reason": None}]}
+    if reply.is_cut:
+        return
+    yield {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish}]}
+    yield {**frame, "choices": [], "usage": _usage(reply)}
+
+
+def _whole(reply: Reply) -> dict[str, Any]:
+    text = "".join(delta.get("content", "") for delta in reply.deltas)
+    parts = [part for delta in reply.deltas for part in delta.get("tool_calls", ())]
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    if parts:
+        arguments = "".join(part["function"].get("arguments", "") for part in parts)
+        function = {"name": parts[0]["function"]["name"], "arguments": arguments}
+        message["tool_calls"] = [{"id": parts[0]["id"], "type": "function", "function": function}]
+    return {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "scripted",
+        "choices": [{"index": 0, "message": message, "finish_reason": reply.finish}],
+        "usage": _usage(reply),
+    }
+
+
+def _usage(reply: Reply) -> dict[str, int]:
+    prompt, completion = reply.usage
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }

@@ -1,0 +1,183 @@
+"""Tool calls of graphs that are out of the ordinary."""
+
+import asyncio
+from typing import Annotated
+
+import pytest
+from langchain.agents import create_agent
+from langchain.tools import InjectedToolCallId
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
+from langgraph.graph import MessagesState
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+
+from bridges.graphs.shapes import linear
+from bridges.scripted_model import ScriptedModel, call
+from client.stage import run
+from coupler import AgentError, acp, connect
+from coupler.bridges.langchain import guard
+from coupler.bridges.langchain.state.saver import copy_thread
+
+
+def reply_of(graph):
+    async def talk():
+        async with connect(graph) as agent:
+            session = await agent.new()
+            return await session.prompt("hello")
+
+    return run(talk())
+
+
+def calls_of(reply):
+    return {each.name: each for each in reply.tool_calls}
+
+
+def shown(tool_call):
+    return "".join(item.content.text for item in tool_call.content)
+
+
+def calling(*tools, script=None):
+    name = tools[0].name
+    return create_agent(ScriptedModel(script=script or [[call(name, "c")], ["Done."]]), [*tools])
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool
+async def broken() -> str:
+    """Fail, always."""
+    raise ValueError("broken")
+
+
+@tool
+async def outer() -> str:
+    """Use other tools."""
+    try:
+        await broken.ainvoke({})
+    except ValueError:
+        return f"made {await add.ainvoke({'a': 1, 'b': 2})}"
+    return "never"
+
+
+def test_a_tool_that_a_tool_uses_is_a_call_inside_of_it():
+    calls = calls_of(reply_of(calling(outer)))
+
+    assert {name: each.status for name, each in calls.items()} == {
+        "outer": "completed",
+        "broken": "failed",
+        "add": "completed",
+    }
+    assert calls["add"].meta == {"coupler": {"parent": calls["outer"].id}}
+    assert shown(calls["add"]) == "3"
+
+
+@tool
+async def writing() -> str:
+    """Write into LangGraph's stream."""
+    get_stream_writer()("half way ")
+    for _ in range(100):  # the stream is read while a tool works
+        await asyncio.sleep(0)
+    return "there"
+
+
+def test_text_that_a_tool_writes_into_the_stream_is_its_output():
+    assert shown(calls_of(reply_of(calling(writing)))["writing"]) == "half way there"
+
+
+@tool
+def commanding(id: Annotated[str, InjectedToolCallId]) -> Command:
+    """Change the state."""
+    return Command(update={"messages": [ToolMessage("changed", tool_call_id=id)]})
+
+
+def test_a_tool_that_returns_a_command_has_its_message_as_result():
+    [each] = reply_of(calling(commanding)).tool_calls
+
+    assert (each.status, shown(each)) == ("completed", "changed")
+
+
+def test_a_tool_that_nobody_has_is_a_call_that_fails():
+    graph = calling(add, script=[[call("unheard_of", "c")], ["Sorry."]])
+
+    [each] = reply_of(graph).tool_calls
+
+    assert each.status == "failed"
+    assert "unheard_of" in shown(each)
+
+
+@pytest.mark.parametrize("id", ["", "x" * 5000, "two\nlines", "half \ud800", "\x00"])
+def test_a_model_may_write_anything_where_an_id_should_be(id):
+    graph = calling(add, script=[[call("add", id, a=1, b=2)], ["Done."]])
+
+    reply = reply_of(graph)
+
+    assert reply.text == "Done."
+    assert all(each.status == "completed" and len(each.id) < 300 for each in reply.tool_calls)
+
+
+def test_a_call_that_no_model_has_streamed_is_shown_when_its_message_comes():
+    def call_node(state: MessagesState):
+        return {"messages": [AIMessage("", tool_calls=[{"name": "add", "args": {"a": 1}, "id": "c"}])]}
+
+    def answer_node(state: MessagesState):
+        return {"messages": [ToolMessage("1", tool_call_id="c"), AIMessage("One.")]}
+
+    reply = reply_of(linear(MessagesState, call_node, answer_node))
+
+    [each] = reply.tool_calls
+    assert (each.id, each.status, each.raw_input, reply.text) == ("c", "completed", {"a": 1}, "One.")
+
+
+def test_a_call_without_arguments_that_can_be_read_is_not_made():
+    piece = {"name": "add", "args": "oops", "id": "c", "error": None, "type": "invalid_tool_call"}
+
+    def call_node(state: MessagesState):
+        return {"messages": [AIMessage("Hm.", invalid_tool_calls=[piece])]}
+
+    [each] = reply_of(linear(MessagesState, call_node)).tool_calls
+
+    assert each.status == "failed"
+    assert "not JSON" in shown(each)
+
+
+def test_progress_outside_of_a_tool_is_refused():
+    def node(state: MessagesState):
+        acp.current().progress("half way")
+
+    with pytest.raises(AgentError, match="progress is that of a tool call"):
+        reply_of(linear(MessagesState, node))
+
+
+def test_a_thread_is_copied_in_savers_that_cannot_do_it_themselves():
+    def node(state: MessagesState):
+        return {"messages": [AIMessage(f"{len(state['messages'])}")]}
+
+    saver = InMemorySaver()
+    graph = linear(MessagesState, node).compile(checkpointer=saver)
+
+    async def copied():
+        for text in ("one", "two"):
+            await graph.ainvoke({"messages": [HumanMessage(text)]}, {"configurable": {"thread_id": "a"}})
+        await copy_thread(saver, "a", "b")
+        await graph.ainvoke({"messages": [HumanMessage("three")]}, {"configurable": {"thread_id": "b"}})
+        return [
+            [message.text for message in (await graph.aget_state(place)).values["messages"]]
+            for place in ({"configurable": {"thread_id": id}} for id in "ab")
+        ]
+
+    first, second = run(copied())
+
+    assert first == ["one", "1", "two", "3"]
+    assert second == [*first, "three", "5"]
+
+
+@pytest.mark.parametrize("said, has_net", [({}, True), ({"handle_tool_errors": False}, False)])
+def test_an_author_who_has_said_what_becomes_of_errors_is_obeyed(said, has_net):
+    assert guard._leaves_errors_open(ToolNode([], **said)) is has_net

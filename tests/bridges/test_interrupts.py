@@ -1,0 +1,262 @@
+"""Interrupts of served graphs: reviews of tool calls in both forms, and questions with and without forms."""
+
+import pytest
+from langgraph.types import Interrupt
+
+from agent.steps import asks, cancel
+from bridges.ordering import accepted, offered
+from coupler.bridges.langchain.asking.interrupts import answer_in_prompt
+
+WRITE = ("write_file", {"path": "a.txt", "content": "x"})
+LOOKUP = ("lookup", {"topic": "tea"})
+
+
+@pytest.mark.parametrize("form", ["batched", "per_call"])
+class TestReviews:
+    def order(self, order, form, allowed="True", **more):
+        return order(
+            "agent = agent_with(HumanInTheLoopMiddleware("
+            f'{{"write_file": {allowed}, "lookup": True}}, interrupt_mode="{form}"))',
+            **more,
+        )
+
+    def test_each_call_is_asked_about_under_its_own_id_and_runs_after_a_yes(self, order, form):
+        at = self.order(order, form)
+
+        answers = at.does(WRITE, LOOKUP)
+
+        assert answers == [["success", "wrote 'x' to a.txt with 420"], ["success", "about tea"]]
+        ids = {question["params"]["toolCall"]["toolCallId"] for question in at.asked}
+        assert ids == {"call_1_0", "call_1_1"}
+        assert [call["status"] for call in at.calls.values()] == ["completed", "completed"]
+        assert list(at.calls) == ["call_1_0", "call_1_1"]
+
+    def test_a_no_is_an_error_that_the_model_reads_and_the_sibling_runs(self, order, form):
+        at = self.order(order, form)
+
+        answers = at.does(
+            WRITE,
+            LOOKUP,
+            reply=lambda frame: (
+                "reject_once" if frame["params"]["toolCall"]["toolCallId"] == "call_1_0" else "allow_once"
+            ),
+        )
+
+        by_status = dict(answers)
+        assert by_status["success"] == "about tea"
+        assert "not permitted by the user" in by_status["error"]
+        assert at.calls["call_1_0"]["status"] == "failed"
+
+    def test_the_call_runs_as_the_user_edits_it(self, order, form):
+        at = self.order(order, form, forms=True)
+
+        ((status, content),) = at.does(
+            WRITE,
+            reply=lambda frame: (
+                "edit" if "options" in frame["params"] else accepted(path="b", content="y", mode=1)
+            ),
+        )
+
+        assert status == "success"
+        assert content.endswith("wrote 'y' to b with 1")
+        assert at.calls["call_1_0"]["rawInput"] == {"path": "b", "content": "y", "mode": 1}
+
+    def test_the_user_answers_in_the_tool_s_place(self, order, form):
+        at = self.order(order, form, forms=True)
+
+        answers = at.does(
+            WRITE, reply=lambda frame: "respond" if "options" in frame["params"] else accepted(value="by me")
+        )
+
+        assert answers == [["success", "by me"]]
+        assert at.calls["call_1_0"]["status"] == "completed"
+
+    def test_only_decisions_that_the_review_allows_are_offered(self, order, form):
+        at = self.order(order, form, '{"allowed_decisions": ["approve", "edit"]}', forms=True)
+
+        at.does(WRITE, reply="approve")
+
+        assert set(offered(at.asked[0])) == {"approve", "edit", "allow_always"}
+
+    def test_what_was_always_allowed_is_not_asked_again(self, order, form):
+        at = self.order(order, form)
+
+        at.does(LOOKUP, reply="allow_always")
+        assert at.does(LOOKUP) == [["success", "about tea"]]
+        assert at.asked == []
+
+    def test_a_cancel_while_a_review_stands_leaves_a_session_that_works(self, order, form):
+        at = self.order(order, form)
+        prompt = at.client.prompt_request(at.id, '[["lookup", {"topic": "a"}]]')
+        at.client.send(prompt)
+        at.client.read_until(asks("session/request_permission"))
+
+        at.client.send(cancel(at.id))
+        assert at.client.answer_to(prompt)["result"]["stopReason"] == "cancelled"
+
+        at.client._held.clear()
+        assert at.does(LOOKUP) == [["success", "about tea"]]
+
+    def test_a_rule_of_coupler_toml_rejects_unasked(self, order, form, tmp_path):
+        (tmp_path / "coupler.toml").write_text('[permissions]\ndeny = ["tool:lookup"]\n')
+        at = self.order(order, form)
+
+        assert at.does(LOOKUP)[0][0] == "error"
+        assert at.asked == []
+
+
+def test_a_tool_that_asks_in_the_middle_is_permitted_once_and_gets_its_answer(order):
+    at = order(
+        """
+class Reply(BaseModel):
+    sure: bool
+
+@tool
+async def confirm(what: str) -> str:
+    "Confirm."
+    return f"{what}: {interrupt('Really?', response_schema=Reply).sure}"
+
+agent = agent_with(acp.permissions({"confirm": "ask"}), tools=[confirm, lookup])
+""",
+        forms=True,
+    )
+
+    answers = at.does(
+        ("confirm", {"what": "it"}),
+        LOOKUP,
+        reply=lambda frame: "allow_once" if "options" in frame["params"] else accepted(sure=True),
+    )
+
+    assert answers == [["success", "it: True"], ["success", "about tea"]]
+    assert [frame["method"] for frame in at.asked] == ["session/request_permission", "elicitation/create"]
+    assert [call["status"] for call in at.calls.values()] == ["completed", "completed"]
+
+
+def test_two_questions_at_once_are_two_forms_and_each_gets_its_own_answer(order):
+    at = order(
+        """
+@tool
+async def confirm(what: str) -> str:
+    "Confirm."
+    return interrupt(f"And {what}?")
+
+agent = agent_with(tools=[confirm])
+""",
+        forms=True,
+    )
+
+    answers = at.does(
+        ("confirm", {"what": "a"}),
+        ("confirm", {"what": "b"}),
+        reply=lambda frame: accepted(value=frame["params"]["message"].upper()),
+    )
+
+    assert answers == [["success", "AND A?"], ["success", "AND B?"]]
+
+
+ASKS = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+class Settings(BaseModel):
+    size: Literal["small", "large"]
+    count: int = 1
+
+def ask(state):
+    answer = interrupt({value!r}{schema})
+    return {{"messages": [AIMessage(repr(answer))]}}
+
+agent = StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").add_edge("ask", END).compile()
+"""
+
+
+def asking(value, schema=""):
+    return ASKS.format(value=value, schema=schema)
+
+
+def test_a_question_with_a_schema_is_a_form(order):
+    at = order(asking("Which one?", ", response_schema=Settings"), forms=True)
+
+    answer = at.says("go", reply=accepted(size="large", count=3))
+
+    assert answer == "Settings(size='large', count=3)"
+    (form,) = at.asked
+    assert form["params"]["message"] == "Which one?"
+    assert set(form["params"]["requestedSchema"]["properties"]) == {"size", "count"}
+
+
+def test_a_question_without_a_schema_asks_for_a_text(order):
+    at = order(asking({"question": "Who?", "about": "tea"}), forms=True)
+
+    assert at.says("go", reply=accepted(value="me")) == "'me'"
+    assert at.asked[0]["params"]["message"] == 'Who?\n\n{\n  "about": "tea"\n}'
+
+
+def test_choices_in_the_value_are_a_dialog_for_a_client_without_forms(order):
+    at = order(asking({"question": "Which?", "options": ["red", "blue"]}))
+
+    assert at.says("go", reply="choice_2") == "'blue'"
+
+
+def test_a_schema_that_no_form_can_show_is_answered_with_json(order):
+    schema = {"type": "array", "items": {"type": "integer"}}
+    at = order(asking("Which?", f", response_schema={schema}"), forms=True)
+    replies = iter([accepted(value="no json"), accepted(value="[1, 2]")])
+
+    assert at.says("go", reply=lambda frame: next(replies)) == "[1, 2]"
+    assert '"items"' in at.asked[0]["params"]["message"]
+
+
+def test_without_forms_the_question_is_put_into_the_chat_and_the_next_prompt_answers_it(order):
+    at = order(asking("Who is it?"))
+
+    assert at.says("go").startswith("Who is it?")
+    assert at.says("me") == "'me'"
+
+
+def test_an_answer_in_the_chat_survives_a_restart(order):
+    at = order(asking("How many?", ', response_schema={"type": "integer"}'))
+    at.says("go")
+    assert "result" in at.client.call("session/close", {"sessionId": at.id})
+    params = {"sessionId": at.id, "cwd": str(at.cwd), "mcpServers": []}
+    assert "result" in at.client.call("session/resume", params)
+
+    assert at.says("42") == "42"
+
+
+def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_anew(order):
+    at = order(asking("Who?"), forms=True)
+    request = at.client.prompt_request(at.id, "go")
+    at.client.send(request)
+    *_, form = at.client.read_until(lambda frame: frame.get("method") == "elicitation/create")
+    at.client.send({"id": form["id"], "result": {"action": "decline"}})
+    answer = at.client.answer_to(request)
+    assert answer["result"]["stopReason"] == "end_turn"
+
+    assert at.says("again", reply=accepted(value="me")) == "'me'"
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "answer"),
+    [
+        (None, " me ", "me"),
+        ({"type": "integer"}, "3", 3),
+        ({"type": "integer"}, "three", None),
+        ({"type": "boolean"}, "Yes", True),
+        ({"type": "string", "enum": ["red", "blue"]}, "BLUE", "blue"),
+        ({"type": "string", "enum": ["red", "blue"]}, "green", None),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1}', {"a": 1}),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, "7", {"a": 7}),
+        ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}, "x", None),
+        ({"type": "array", "items": {"type": "integer"}}, "[1]", None),
+    ],
+)
+def test_a_prompt_is_read_as_the_answer_if_it_fits(schema, text, answer):
+    command = answer_in_prompt([Interrupt("?", id="1", response_schema=schema)], text)
+    assert (command and command.resume["1"]) == answer
+
+
+def test_a_prompt_answers_neither_a_review_nor_two_questions():
+    review = Interrupt({"action_requests": [], "review_configs": []}, id="1")
+    assert answer_in_prompt([review], "yes") is None
+    assert answer_in_prompt([Interrupt("?", id="1"), Interrupt("?", id="2")], "yes") is None

@@ -1,0 +1,158 @@
+"""A served agent whose model is behind an address: real HTTP, real stdio, and all that can go wrong there."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.steps import cancel, end_of, final_call, leave, tool_updates
+from bridges.acting import surroundings
+from bridges.conftest import say_hello
+from bridges.model_server import (
+    RATE_LIMITED,
+    TOO_LONG,
+    UNAUTHORIZED,
+    ModelServer,
+    calls,
+    refuses,
+    says,
+)
+from raw_client import PATIENCE, is_answer_to, serve, texts
+
+TARGET = Path(__file__).parent / "graphs" / "over_http.py"
+
+
+@pytest.fixture(scope="module")
+def behind_address(tmp_path_factory):
+    """The server, and a client of the agent; both are shared by the tests of this module."""
+    home = tmp_path_factory.mktemp("home")
+    with ModelServer([]) as server:
+        client = serve(TARGET, env={**surroundings(home), "MODEL_URL": server.url})
+        with client:
+            say_hello(client)
+            yield server, client
+            leave(client)
+
+
+@pytest.fixture
+def talk(behind_address):
+    server, client = behind_address
+
+    def begin(*replies):
+        server.replies = replies
+        server.asked.clear()
+        client._held.clear()
+        return server, client, client.new_session()
+
+    return begin
+
+
+def test_text_streams_and_what_was_used_is_told(talk):
+    server, client, session = talk(says("Hel", "lo", usage=(20, 2)))
+
+    updates, answer = client.prompt(session, "hi")
+
+    assert texts(updates) == "Hello"
+    assert sum(update["sessionUpdate"] == "agent_message_chunk" for update in updates) == 2
+    assert answer["result"]["stopReason"] == "end_turn"
+    assert server.asked[0]["stream"] is True
+
+
+def test_a_tool_call_goes_there_and_back_under_one_id(talk):
+    server, client, session = talk(calls("add", "call_abc", a=1, b=2), says("three"))
+
+    updates, _ = client.prompt(session, "add")
+
+    assert texts(updates) == "three"
+    assert {update["toolCallId"] for update in tool_updates(updates)} == {"call_abc"}
+    assert final_call(updates)["status"] == "completed"
+    answered = server.asked[1]["messages"][-1]
+    assert (answered["role"], answered["tool_call_id"], answered["content"]) == ("tool", "call_abc", "3")
+
+
+def test_the_next_prompt_knows_the_conversation(talk):
+    server, client, session = talk(says("first"), says("second"))
+
+    client.prompt(session, "one")
+    client.prompt(session, "two")
+
+    said = [(message["role"], message["content"]) for message in server.asked[1]["messages"]]
+    assert said == [("user", "one"), ("assistant", "first"), ("user", "two")]
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop"), [("length", "max_tokens"), ("content_filter", "refusal"), ("stop", "end_turn")]
+)
+def test_why_it_stopped_is_the_stop_reason(talk, finish, stop):
+    _, client, session = talk(says("so far", finish=finish))
+    updates, answer = client.prompt(session, "hi")
+    assert (texts(updates), answer["result"]["stopReason"]) == ("so far", stop)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "hint"),
+    [
+        (UNAUTHORIZED, "auth", "check the API key"),
+        (RATE_LIMITED, "rate_limit", "try again in 7 seconds"),
+        (TOO_LONG, "context_length", "begin a new session"),
+        (refuses(404, "no such model", "model_not_found"), "no_model", "check the name"),
+        (refuses(503, "overloaded"), "unavailable", "try again later"),
+    ],
+)
+def test_an_error_says_what_it_is_and_what_to_do_and_the_session_goes_on(talk, reply, kind, hint):
+    _, client, session = talk(reply, says("again"))
+
+    _, answer = client.prompt(session, "hi")
+
+    error = answer["error"]
+    assert error["data"]["kind"] == kind
+    assert hint in error["message"]
+    assert "key-of-the-tests" not in str(answer)
+    updates, answer = client.prompt(session, "hi")
+    assert (texts(updates), answer["result"]["stopReason"]) == ("again", "end_turn")
+
+
+def test_how_long_to_wait_is_told_as_a_number(talk):
+    _, client, session = talk(RATE_LIMITED)
+    data = client.prompt(session, "hi")[1]["error"]["data"]
+    assert (data["retryAfter"], data["retryable"]) == (7.0, True)
+
+
+def test_a_connection_that_breaks_in_the_middle_never_passes_for_an_answer(talk):
+    _, client, session = talk(says("half an ans", is_cut=True), says("whole"))
+
+    updates, answer = client.prompt(session, "hi")
+
+    assert texts(updates) == "half an ans"
+    assert answer["error"]["data"]["kind"] == "network"
+    updates, _ = client.prompt(session, "again")
+    assert texts(updates) == "whole"
+
+
+def test_a_cancel_while_the_model_is_silent_is_answered_at_once_and_kept(talk):
+    server, client, session = talk(says("so", " far", holds=True), says("after"))
+    request = client.prompt_request(session, "hi")
+    client.send(request)
+    client.read_until(lambda frame: "so" in str(frame.get("params", {}).get("update", {}).get("content")))
+    client.send(cancel(session))
+
+    _, answer = end_of(client, request)
+    server.release()
+
+    assert is_answer_to(answer, request["id"])
+    assert answer["result"]["stopReason"] == "cancelled"
+    updates, _ = client.prompt(session, "go on")
+    assert texts(updates) == "after"
+
+
+def test_an_agent_that_takes_no_notice_of_the_editors_mcp_servers_says_so_in_the_log(talk):
+    _, client, _ = talk(says("fine"))
+    server = {"name": "unused", "command": "true", "args": [], "env": []}
+    answer = client.call("session/new", {"cwd": "/", "mcpServers": [server]})
+
+    client.prompt(answer["result"]["sessionId"], "hi")
+
+    deadline = time.monotonic() + PATIENCE
+    while b"give it the middleware acp.tools()" not in client.stderr:
+        assert time.monotonic() < deadline, client.stderr
+        time.sleep(0.01)

@@ -1,0 +1,64 @@
+"""Conversations that broke off, and what mends them."""
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+
+from coupler.bridges.langchain.state.repair import LOST, mending
+
+
+def calling(*ids):
+    return AIMessage("", tool_calls=[{"name": "do", "args": {}, "id": id} for id in ids])
+
+
+def result(id, text="done"):
+    return ToolMessage(text, tool_call_id=id)
+
+
+ASKED = HumanMessage("do it")
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[], [ASKED], [ASKED, AIMessage("done")], [ASKED, calling("a"), result("a"), AIMessage("done")]],
+    ids=["nothing", "a question", "an answer", "a call with its result"],
+)
+def test_a_whole_conversation_is_left_alone(messages):
+    assert mending(messages) == []
+
+
+def test_calls_without_results_get_one_that_says_so():
+    added = mending([ASKED, calling("a", "b"), result("a")])
+
+    assert [(message.tool_call_id, message.content, message.status) for message in added] == [
+        ("b", LOST, "error")
+    ]
+
+
+def test_a_result_that_had_come_is_used():
+    added = mending([ASKED, calling("a", "b")], kept=[result("b", "there")])
+
+    assert [(message.tool_call_id, message.content) for message in added] == [("a", LOST), ("b", "there")]
+
+
+def test_a_call_that_could_not_be_read_needs_a_result_as_well():
+    wrong = {"name": "do", "args": "{oops", "id": "a", "error": None, "type": "invalid_tool_call"}
+
+    [added] = mending([ASKED, AIMessage("", invalid_tool_calls=[wrong])])
+
+    assert added.tool_call_id == "a"
+
+
+def test_an_answer_that_was_cut_off_gets_its_beginning_back_behind_everything_else():
+    added = mending([ASKED, calling("a")], unfinished="Well, ")
+
+    assert [message.type for message in added] == ["tool", "ai"]
+    assert added[-1].content == "Well, "
+
+
+def test_calls_without_results_in_the_middle_have_the_messages_stated_anew():
+    later = HumanMessage("and now?")
+
+    remove, *whole = mending([ASKED, calling("a"), later])
+
+    assert isinstance(remove, RemoveMessage)
+    assert [message.type for message in whole] == ["human", "ai", "tool", "human"]
