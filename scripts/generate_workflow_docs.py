@@ -15,6 +15,7 @@ from pathlib import Path
 
 from coupler.cli.exit_codes import RUN_EXIT_CODES
 from coupler.workflow.commands.command import GRACE, MOST_HEAD, MOST_TAIL
+from coupler.workflow.engine.engine import PATIENCE
 from coupler.workflow.engine.hooks import CANCEL_TIME
 from coupler.workflow.engine.retrying import LONGEST_DELAY
 from coupler.workflow.expressions import bounds
@@ -98,8 +99,11 @@ LIMITS = (
         "stdout, and stderr",
         f"the first {MOST_HEAD >> 20} MiB and the last {MOST_TAIL >> 20} MiB, with a mark between them",
     ),
-    ("the time between SIGTERM and SIGKILL", f"{GRACE:g} s"),
-    ("the time of hooks after a cancel from outside", f"{CANCEL_TIME:g} s"),
+    ("the time between SIGTERM and SIGKILL", f"{GRACE:g} s, after a cancel in an editor {PATIENCE[0]:g} s"),
+    (
+        "the time of hooks after a cancel from outside",
+        f"{CANCEL_TIME:g} s, [less](workflows-in-editors.md#cancel-and-resume) in an editor",
+    ),
     ("the wait that a provider asks for", f"{LONGEST_DELAY / 3600:g} h"),
 )
 

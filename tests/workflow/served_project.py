@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from agent.steps import text_of, tool_updates
-from raw_client import COUPLER, Frame, RawClient, is_answer_to
+from raw_client import COUPLER, PATIENCE, Frame, RawClient, is_answer_to
 
 
 class Shown:
@@ -66,6 +68,12 @@ class Shown:
         return self.messages[-1]
 
     @property
+    def commands(self) -> set[str]:
+        """The slash commands that were told last; none if they stayed as they were."""
+        told = [each for each in self.updates if each["sessionUpdate"] == "available_commands_update"]
+        return {command["name"] for each in told[-1:] for command in each["availableCommands"]}
+
+    @property
     def plan(self) -> dict[str, str]:
         """The entries of the last plan, with their statuses."""
         plans = [update for update in self.updates if update["sessionUpdate"] == "plan"]
@@ -97,8 +105,10 @@ class Editor:
         """Send a prompt; each dialog gets the next of these answers, `allow` or `deny`."""
         return self.finish(self.begin(text), *answers)
 
-    def begin(self, text: str) -> Frame:
-        request = self.client.prompt_request(self.session, text)
+    def begin(self, *prompt: str | Frame) -> Frame:
+        """Send a prompt of texts and other blocks, and do not wait for what becomes of it."""
+        blocks = [{"type": "text", "text": each} if isinstance(each, str) else each for each in prompt]
+        request = self.client.request("session/prompt", {"sessionId": self.session, "prompt": blocks})
         self.client.send(request)
         return request
 
@@ -148,6 +158,12 @@ def served(
 def opened(client: RawClient, cwd: Path) -> Editor:
     """A new session in a directory."""
     return Editor(client, client.new_session(str(cwd)))
+
+
+def coupler(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """What a command does in a terminal that has the same home."""
+    env = {**os.environ, "COUPLER_HOME": str(home)}
+    return subprocess.run([*COUPLER, *words], env=env, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def write_workflow(directory: Path, name: str, text: str) -> Path:

@@ -58,7 +58,7 @@ def test_acpx_is_told_the_commands_sees_the_steps_says_yes_and_gets_the_outputs(
     frames = [json.loads(line) for line in done.stdout.splitlines()]
     updates = [frame["params"]["update"] for frame in frames if frame.get("method") == "session/update"]
     told = [each for each in updates if each["sessionUpdate"] == "available_commands_update"]
-    (command,) = told[0]["availableCommands"]
+    command, *_about_runs = told[0]["availableCommands"]
     assert command == {"name": "hello", "description": "Greet somebody", "input": {"hint": "name"}}
     shown = Shown(updates, frames[-1])
     assert shown.reason == "end_turn"

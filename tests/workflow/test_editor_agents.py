@@ -84,9 +84,34 @@ def test_what_no_rule_decides_is_asked_under_the_agents_own_call_with_what_it_sh
     assert about["locations"] == [{"path": path}]
     assert about["_meta"] == call["_meta"]
     assert path in text_of(about)
-    assert about["content"][-1] == {"type": "diff", "path": path, "oldText": "x = 1", "newText": "x = 2"}
+    diff = {"type": "diff", "path": path, "oldText": "x = 1", "newText": "x = 2"}
+    assert about["content"][-1] == diff
+    assert call["content"] == [diff]
     assert call["status"] == status
     assert json.loads(shown.messages[0])["optionId"] == ("yes" if answer == "allow" else "no")
+
+
+GROWING = """
+for prompt in prompts():
+    def shows(what, text, **fields):
+        diff = {"type": "diff", "path": "/app.py", "oldText": "", "newText": text}
+        content = [{"type": "content", "content": {"type": "text", "text": "done"}}, diff]
+        return update(what, toolCallId="c1", content=content, **fields)
+
+    send(shows("tool_call", "x", title="Edit", kind="edit", status="in_progress"))
+    send(shows("tool_call_update", "x = "), shows("tool_call_update", "x = 1", status="completed"))
+    send(end(prompt))
+"""
+
+
+def test_a_change_that_grows_is_shown_once_as_it_is_in_the_end(desk: Desk, script: Script) -> None:
+    agent = script(GROWING)
+
+    shown = desk.editor().prompt(desk.workflow("steps: [{id: x, agent: AGENT, prompt: go}]", agent))
+
+    (call,) = nested(shown)
+    assert [item["newText"] for item in call["content"] if item["type"] == "diff"] == ["x = 1"]
+    assert text_of(call) == "done"
 
 
 def test_a_yes_for_good_is_not_asked_for_again(desk: Desk, script: Script) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from agent.steps import leave
 from raw_client import COUPLER, PATIENCE, Frame, RawClient
-from workflow.served_project import Editor, opened, served, write_workflow
+from workflow.served_project import opened, served, write_workflow
 
 HELLO = """
 description: Greets somebody
@@ -29,6 +29,9 @@ BYE = """
 description: Takes leave
 steps: [{run: echo bye}]
 """
+
+ABOUT_RUNS = {"resume": "[run]", "runs": None}
+"""The commands that are always there."""
 
 
 @pytest.fixture
@@ -66,13 +69,14 @@ def test_workflows_are_commands_within_a_second_of_the_session_and_again_when_fi
     editor = opened(client, project)
 
     first = client.read_until(lambda frame: commands_in(frame) is not None)[-1]
-    assert commands_in(first) == {"hello": "[loud=BOOLEAN] who"}
+    assert commands_in(first) == {"hello": "[loud=BOOLEAN] who", **ABOUT_RUNS}
     assert time.monotonic() - began < 1 + 1  # a second for a machine that is busy with other tests
 
     write_workflow(project / ".coupler" / "workflows", "bye", BYE)
-    client.read_until(lambda frame: commands_in(frame) == {"bye": None, "hello": "[loud=BOOLEAN] who"})
+    both = {"bye": None, "hello": "[loud=BOOLEAN] who", **ABOUT_RUNS}
+    client.read_until(lambda frame: commands_in(frame) == both)
     (home / "workflows" / "hello.yaml").unlink()
-    client.read_until(lambda frame: commands_in(frame) == {"bye": None})
+    client.read_until(lambda frame: commands_in(frame) == {"bye": None, **ABOUT_RUNS})
     assert "/hello" not in editor.prompt("what is there?").last_message
 
 
@@ -86,7 +90,7 @@ def test_fifty_workflows_are_commands_within_a_second_too(
 
     first = client.read_until(lambda frame: commands_in(frame) is not None)[-1]
 
-    assert len(commands_in(first) or ()) == 50
+    assert len(commands_in(first) or ()) == 50 + len(ABOUT_RUNS)
     assert time.monotonic() - began < 1 + 1  # a second for a machine that is busy with other tests
 
 
@@ -115,7 +119,7 @@ def test_an_empty_prompt_is_answered_with_the_workflows(
     write_workflow(home / "workflows", "hello", HELLO)
     editor = opened(client, project)
 
-    shown = editor.finish(sent(client, editor, *blocks))
+    shown = editor.finish(editor.begin(*blocks))
 
     assert "- `/hello [loud=BOOLEAN] who`: Greets somebody" in shown.last_message
 
@@ -214,13 +218,6 @@ LINK = {"type": "resource_link", "uri": "file:///a.py", "name": "a.py"}
 FILE = {"type": "resource", "resource": {"uri": "file:///a.py", "text": "who=Bob loud=maybe"}}
 
 
-def sent(client: RawClient, editor: Editor, *blocks: Frame) -> Frame:
-    """A prompt with these blocks, on its way."""
-    request = client.request("session/prompt", {"sessionId": editor.session, "prompt": [*blocks]})
-    client.send(request)
-    return request
-
-
 @pytest.mark.parametrize(
     ("mentioned", "spelled"),
     [
@@ -234,9 +231,7 @@ def test_files_behind_a_command_are_part_of_its_text_and_never_inputs(
     write_workflow(home / "workflows", "hello", HELLO)
     editor = opened(client, project)
 
-    shown = editor.finish(
-        sent(client, editor, {"type": "text", "text": "/hello loud=yes Ann and"}, mentioned)
-    )
+    shown = editor.finish(editor.begin({"type": "text", "text": "/hello loud=yes Ann and"}, mentioned))
 
     assert shown.last_message == f"Hello Ann and\n\n{spelled}"
 
@@ -252,7 +247,7 @@ def test_a_file_that_is_all_there_is_for_an_input_is_its_path(
     editor = opened(client, project)
     link = {"type": "resource_link", "uri": f"{(project / 'a b.py').as_uri()}#L1:2", "name": "a b.py"}
 
-    shown = editor.finish(sent(client, editor, {"type": "text", "text": "/show "}, link))
+    shown = editor.finish(editor.begin({"type": "text", "text": "/show "}, link))
 
     assert shown.last_message == "print(1)"
 

@@ -132,10 +132,12 @@ def test_a_run_that_waits_gets_its_secret_again_after_the_editor_was_closed(
     with served(home=home, cwd=project) as client:
         loaded = {"sessionId": editor.session, "cwd": str(project), "mcpServers": []}
         assert "result" in client.call("session/load", loaded)
-        client.read_until(lambda frame: "available_commands_update" in str(frame))
+        told = client.read_until(lambda frame: "available_commands_update" in str(frame))[-1]
+        assert "its secret inputs again" in str(told)
         editor = Editor(client, editor.session)
 
         refused = editor.prompt("Ann")
+        assert "resume" in (refused.commands or {"resume"})
         assert refused.reason == "refusal"
         assert "`/resume token=…`" in refused.last_message
         assert "/abort" in refused.last_message

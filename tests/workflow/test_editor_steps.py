@@ -297,7 +297,11 @@ def test_a_resumed_run_plans_from_where_it_was_left(editor: Editor, tmp_path: Pa
     editor.prompt("/mends")
     (tmp_path / "mended").touch()
 
-    assert plans(editor.prompt("/resume")) == [["> for each item"], ["> for each item"], ["+ for each item"]]
+    assert plans(editor.prompt("/resume")) == [
+        ["> each: for each item"],
+        ["> each: for each item"],
+        ["+ each: for each item"],
+    ]
 
 
 def test_the_plan_of_an_agent_stands_below_its_step_as_long_as_that_lasts(editor: Editor) -> None:

@@ -91,6 +91,17 @@ def test_a_name_is_told_once_and_not_at_the_top() -> None:
     assert played(play) == ["top", "**both.a**\n\none", "two"]
 
 
+def test_a_message_does_not_begin_with_blank_lines() -> None:
+    def play(voices: Voices) -> None:
+        voices.say(Text, TOP, "one")
+        voices.interrupt(TOP)
+        voices.say(Text, TOP, "\n\n")
+        voices.say(Text, TOP, "\n\ntwo\n\n")
+        voices.say(Text, TOP, "three")
+
+    assert played(play) == ["one", "two\n\nthree"]
+
+
 def test_a_thought_is_a_message_of_its_own() -> None:
     def play(voices: Voices) -> None:
         voices.say(Text, TOP, "one")

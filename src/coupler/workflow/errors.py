@@ -46,6 +46,10 @@ class RunError(WorkflowError):
     """A run that cannot be started or resumed: it is held by another process, has changed, is over …"""
 
 
+class ChangedError(RunError):
+    """A run whose files are not those any more that it began with."""
+
+
 class StepError(WorkflowError):
     """The failure of one attempt at a step; `retry` and `on_error` decide what becomes of it."""
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from coupler.agent.form import is_secret
+from coupler.agent.sensitive import asks_for_secret
 from coupler.client.form import checked
-from coupler.forms.field import FormError
+from coupler.forms.field import FormError, TextField
 from coupler.workflow.agents.telling import MOST_SHOWN, shortened
 from coupler.workflow.journal.happenings import AnswerAsked, AnswerGiven, Noted
 
@@ -16,10 +18,17 @@ if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.workflow.engine.attempt import Attempt
 
+LONGEST_FORM = 256 * 1024
+"""Bytes of a form that somebody is shown."""
+
 
 async def filled_in(form: FormRequest, call: str | None, attempt: Attempt) -> FormAnswer:
     """The values by the fields' names; False or None, as whoever was asked does not want to tell."""
     question = shortened(form.message, MOST_SHOWN)
+    problem = _problem_of(form)
+    if problem is not None:
+        attempt.emit(Noted(text=f"a form of the agent was declined, because {problem}: {question}"))
+        return False
     async with attempt.asking:
         attempt.emit(AnswerAsked(question=question))
         answer = await attempt.front.fill_in(attempt.place, form, call)
@@ -46,3 +55,14 @@ async def opened(page: UrlRequest, call: str | None, attempt: Attempt) -> bool |
     else:
         attempt.emit(Noted(text=f"a page of the agent was not opened: {question}"))
     return answer
+
+
+def _problem_of(form: FormRequest) -> str | None:
+    """Why nobody is shown a form: what is filled in is kept with the run, and passes models and logs."""
+    # Of a form that is one text, the question is the label.
+    is_text = len(form.fields) == 1 and isinstance(form.fields[0], TextField)
+    if any(map(is_secret, form.fields)) or (is_text and asks_for_secret(form.message)):
+        return "it asks for a secret, which forms are no place for"
+    if len(msgspec.json.encode(form.schema)) + len(form.message) > LONGEST_FORM:
+        return "it is too long to be read"
+    return None

@@ -17,7 +17,7 @@ from coupler.workflow.agents.failures import step_error
 from coupler.workflow.agents.judging import Judging
 from coupler.workflow.agents.spending import usage_of
 from coupler.workflow.agents.start import words_for_login
-from coupler.workflow.agents.telling import MOST_SAID, Telling
+from coupler.workflow.agents.telling import Telling
 from coupler.workflow.agents.tool_rules import ToolRules
 from coupler.workflow.agents.transcripts import ASKED, asked
 from coupler.workflow.engine.flow import Stopped
@@ -45,7 +45,8 @@ class Exchange:
         self._session = held.session
         self._attempt = attempt
         self._budget = budget
-        self.telling = Telling(attempt.emit, self._name_call)
+        # Not a method of ours: what refers to itself stays in memory long after its step is over.
+        self.telling = Telling(attempt.emit, lambda call: _name_of(call, attempt))
         self.judging = Judging(held.session, attempt, rules, gate or Gate(), self.telling, self._give_up)
         self._usage: TurnUsage | None = None
         self._given_up: Parked | Stopped | None = None
@@ -106,9 +107,6 @@ class Exchange:
     def _named(self, call: ToolCall | None) -> str | None:
         return None if call is None else self.telling.call_named(call.id)
 
-    def _name_call(self, id: str) -> str:
-        return self._attempt.agents.name_call(id, str(self._attempt.place))
-
     def _opening(self, prompt: str, system: str | None) -> str:
         """The prompt, after what the session has to be told before it."""
         held = self._held
@@ -155,8 +153,7 @@ class Exchange:
         if not self.telling.is_too_much:
             self.telling.notice(observation)
         elif isinstance(observation, Received):
-            said = f"the agent said more than {MOST_SAID:,} characters, and was stopped"
-            self._session.end_turn(AgentError("limit", said))
+            self._session.end_turn(AgentError("limit", self.telling.excess))
         match observation:
             case PromptSent():
                 self.judging.is_in_turn = True
@@ -178,6 +175,11 @@ class Exchange:
         """End the turn for a reason that is not the agent's."""
         self._given_up = reason
         self._session.end_turn(_GivenUp())
+
+
+def _name_of(call: str, attempt: Attempt) -> str:
+    """What a call of the agent is called in the run: ids are shown and kept, too."""
+    return attempt.agents.name_call(attempt.mask(call), str(attempt.place))
 
 
 class _GivenUp(Exception):  # noqa: N818 - it is no failure

@@ -112,6 +112,7 @@ class Judging:
     def end(self) -> None:
         """The turn is over: nobody has to decide any more."""
         self.is_in_turn = False
+        self._give_up = _too_late
         for asking in self._open:
             asking.cancel()
 
@@ -227,3 +228,7 @@ class Judging:
         remedy = await in_thread(lambda: self._rules.remedy(request))
         text = f"denied: {request.tool_call.title}; {remedy}"
         self._attempt.emit(Noted(text=shortened(text, MOST_SHOWN)))
+
+
+def _too_late(reason: Parked | Stopped) -> None:
+    """What happens if somebody gives up when the turn is over: its step has ended in another way."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from coupler.client.action import UNREADABLE, action_of
+from coupler.workflow.engine.titles import visible
 
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest
@@ -52,4 +53,5 @@ def _shown(text: str) -> str:
 
 def _bounded(text: str) -> str:
     left = len(text) - LONGEST_DETAIL
-    return f"{text[:LONGEST_DETAIL]}… ({left} characters more)" if left > 0 else text
+    text = visible(text[:LONGEST_DETAIL])
+    return f"{text}… ({left} characters more)" if left > 0 else text

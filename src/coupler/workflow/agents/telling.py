@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -11,8 +11,10 @@ from coupler.client.observation import Observation, PermissionDecided, Received
 from coupler.events import Notice, Plan, Text, ToolCall
 from coupler.events import Thought as Thinking
 from coupler.events.tool_call import plain_text_of
-from coupler.schema.v1 import Diff
+from coupler.schema.v1 import Diff, PlanEntry
+from coupler.workflow.engine.titles import visible
 from coupler.workflow.journal.happenings import (
+    Change,
     Happening,
     Noted,
     Planned,
@@ -35,6 +37,12 @@ MOST_LISTED = 100
 MOST_SAID = 64 * 1024 * 1024
 """Characters of all that an agent says and thinks in one prompt; who says more is stopped."""
 
+MOST_DONE = 256 * 1024 * 1024
+"""Characters of all that its tool calls and plans are in one prompt, told or not: the session holds them."""
+
+UPDATE_COST = 100
+"""Characters that each update of the agent counts for besides: also the shortest needs room."""
+
 LEFT_OPEN = "it was not ended when the agent's turn was over"
 
 
@@ -46,7 +54,10 @@ class Telling:
         self._name_call = name_call
         self._text, self._thoughts = _Messages(), _Messages()
         self._calls: dict[str, _Call] = {}
+        self._weights: dict[str, int] = {}
         self._names: dict[str, str] = {}
+        self._plan: tuple[dict[str, str], ...] = ()
+        self._done = 0
 
     @property
     def text(self) -> str:
@@ -56,7 +67,14 @@ class Telling:
     @property
     def is_too_much(self) -> bool:
         """Whether the agent goes on and on: nobody reads that, and memory has an end."""
-        return self._text.length + self._thoughts.length > MOST_SAID
+        return self._text.length + self._thoughts.length > MOST_SAID or self._done > MOST_DONE
+
+    @property
+    def excess(self) -> str:
+        """What was too much."""
+        if self._done > MOST_DONE:
+            return "the agent's messages, tool calls and plans were too many, and it was stopped"
+        return f"the agent said more than {MOST_SAID:,} characters, and was stopped"
 
     def notice(self, observation: Observation) -> None:
         """Something happened in the agent's session; what comes late is told by nobody."""
@@ -86,6 +104,7 @@ class Telling:
                 self._emit(ToolEnded(call=call.name, status="failed", text=LEFT_OPEN))
 
     def _received(self, event: object) -> None:
+        self._done += UPDATE_COST
         match event:
             case Text():
                 self._thoughts.interrupt()
@@ -98,19 +117,27 @@ class Telling:
                 self._text.interrupt()
                 self._thoughts.interrupt()
                 self.called(event)
+                self._weigh(event)
             case Plan(entries=entries):
-                told = tuple(
-                    {
-                        "content": _line(each.content),
-                        "priority": _line(each.priority),
-                        "status": _line(each.status),
-                    }
-                    for each in entries[:MOST_LISTED]
-                )
-                self._emit(Planned(entries=told))
+                self._planned(entries)
             case Notice(title=title, description=description):
                 said = ": ".join(filter(None, [title, description]))
                 self._emit(Noted(text=shortened(said, MOST_SHOWN)))
+
+    def _planned(self, entries: Sequence[PlanEntry]) -> None:
+        plan = tuple(
+            {"content": _title(each.content), "priority": _line(each.priority), "status": _line(each.status)}
+            for each in entries[:MOST_LISTED]
+        )
+        if plan != self._plan:
+            self._plan = plan
+            self._done += sum(len(each["content"]) for each in plan)
+            self._emit(Planned(entries=plan))
+
+    def _weigh(self, call: ToolCall) -> None:
+        weight = _weight(call)
+        self._done += weight - self._weights.get(call.id, 0)
+        self._weights[call.id] = weight
 
     def called(self, event: ToolCall) -> None:
         """A tool call as it stands now."""
@@ -136,27 +163,38 @@ class _Call:
     def __init__(self, name: str, event: ToolCall) -> None:
         self.name = name
         self.is_over = False
-        self._title = _line(event.title)
+        self._title = _title(event.title)
         self._status = event.status
         self._text = ""
         self._told = 0
+        self._changes = changes_in(event)
 
     def progress(self, event: ToolCall) -> ToolProgressed | None:
         text = self._news(event)
         status = event.status if event.status != self._status else None
-        named = _line(event.title)
+        named = _title(event.title)
         title = named if named != self._title else None
+        # Of a change that grows while it is written, the beginning and the end are enough.
+        changes = () if self._changes else self._new_changes(event)
         self._title, self._status = named, event.status
-        if text is None and status is None and title is None:
+        if text is None and status is None and title is None and not changes:
             return None
-        return ToolProgressed(call=self.name, status=status, title=title, text=text)
+        return ToolProgressed(call=self.name, status=status, title=title, text=text, changes=changes)
 
     def end(self, event: ToolCall) -> ToolEnded:
         self.is_over = True
         status: Literal["completed", "failed"] = "completed" if event.status == "completed" else "failed"
         return ToolEnded(
-            call=self.name, status=status, text=self._news(event), output=bounded(event.raw_output)
+            call=self.name,
+            status=status,
+            text=self._news(event),
+            output=bounded(event.raw_output),
+            changes=self._new_changes(event),
         )
+
+    def _new_changes(self, event: ToolCall) -> tuple[Change, ...]:
+        told, self._changes = self._changes, changes_in(event)
+        return tuple(change for change in self._changes if change not in told)
 
     def _news(self, event: ToolCall) -> str | None:
         """What the call shows that was not told yet."""
@@ -196,11 +234,12 @@ class _Messages:
 def _started(name: str, event: ToolCall) -> ToolStarted:
     return ToolStarted(
         call=name,
-        title=_line(event.title or event.name or event.kind),
+        title=_title(event.title or event.name or event.kind),
         kind=_line(event.kind),
         name=None if event.name is None else _line(event.name),
         input=bounded(event.raw_input),
         locations=tuple(_line(location.path) for location in event.locations[:MOST_LISTED]),
+        changes=changes_in(event),
     )
 
 
@@ -208,12 +247,46 @@ def _line(text: str) -> str:
     return shortened(str(text), LONGEST_LINE)
 
 
+def _title(text: str) -> str:
+    return visible(_line(text))
+
+
+def _weight(call: ToolCall) -> int:
+    return len(call.title) + sum(map(_length, (call.content, call.raw_input, call.raw_output)))
+
+
+def _length(value: Any) -> int:
+    try:
+        return len(msgspec.json.encode(value)) if value else 0
+    except (TypeError, ValueError, RecursionError):
+        return 0  # it came as JSON, so this is half a character at most
+
+
+def changes_in(event: ToolCall) -> tuple[Change, ...]:
+    """What a call changes in files, as far as that is short enough to be kept."""
+    changes: list[Change] = []
+    room = MOST_SHOWN
+    for item in event.content[:MOST_LISTED]:
+        if isinstance(item, Diff):
+            length = len(item.new_text) + len(item.old_text or "")
+            if length <= room:
+                room -= length
+                changes.append(_change(item))
+    return tuple(changes)
+
+
+def _change(diff: Diff) -> Change:
+    return Change(_line(diff.path), diff.new_text, diff.old_text or None)
+
+
 def shown_text(event: ToolCall) -> str:
-    """What a call shows, as text."""
+    """What a call shows, as text; of changes in files those that are too long to be told whole."""
     shown: list[str] = []
+    told = changes_in(event)
     for item in event.content:
         if isinstance(item, Diff):
-            shown.append(f"{'new file' if item.old_text is None else 'changed'}: {item.path}")
+            if _change(item) not in told:
+                shown.append(f"{'changed' if item.old_text else 'new file'}: {item.path}")
         elif text := plain_text_of(item):
             shown.append(text)
     return "\n".join(shown)

@@ -9,6 +9,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from coupler.agent.agent import Agent
 from coupler.agent.command import Command
 from coupler.agent.serve_options import NO_STORE
@@ -17,11 +19,12 @@ from coupler.extras import MissingExtraError
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
 from coupler.thread import in_thread
+from coupler.workflow.editor.resumption import FROM_WHERE_IT_WAS, Resumption
 from coupler.workflow.editor.shelf import Shelf, Shelved, look_at, read_alone, state_of
 from coupler.workflow.editor.typed import Typed, TypedCommand, command_in
 from coupler.workflow.editor.unfinished_run import UnfinishedRun
-from coupler.workflow.errors import RunError, WorkflowError
-from coupler.workflow.language.slash_commands import ABORT, RESUME, RUNS
+from coupler.workflow.errors import ChangedError, RunError, WorkflowError
+from coupler.workflow.language.slash_commands import ABORT, DONE, RESERVED, RESUME, RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.schema.v1 import ContentBlock
+    from coupler.store.run_table import RunRecord
     from coupler.store.store import Store
     from coupler.workflow.editor.front import Reply
     from coupler.workflow.language.bundle import Bundle
@@ -45,12 +49,14 @@ REST = 10
 FIRST_LOOK = 0.5
 """Seconds that a new session waits for its commands, so that they come with it."""
 
-WHILE_WAITING = (Command(ABORT, "End the run that waits for you"),)
-AFTERWARDS = (
-    Command(RESUME, "Go on with a run that was interrupted or has failed", hint="[run]"),
-    Command(RUNS, "Show the runs of this directory"),
+GO_ON = Command(RESUME, "Go on with a run that was interrupted or has failed", hint="[run]")
+GIVE_AGAIN = Command(RESUME, "Give the run that waits its secret inputs again", hint="name=value")
+WHILE_WAITING = (
+    Command(DONE, "Leave the conversation with the agent, or answer with the default"),
+    Command(ABORT, "End the run that waits for you"),
 )
-"""What is offered besides the workflows, while a run waits and when one can go on."""
+AFTERWARDS = (GO_ON, Command(RUNS, "Show the runs of this directory"))
+"""What is offered besides the workflows, while a run waits and otherwise: some editors send nothing else."""
 
 
 class WorkflowAgent(Agent):
@@ -84,11 +90,11 @@ class WorkflowAgent(Agent):
         typed = command_in(blocks)
         unfinished = UnfinishedRun.of(session.state)
         is_answer = unfinished is not None and unfinished.place is not None
-        if typed is not None and typed.name == RESUME and split_resume(typed.arguments.text)[1]:
+        if typed is not None and typed.name == RESUME and Resumption.of(typed.arguments).inputs:
             return typed.arguments.hidden(None)
         if self._file is not None:
             return {} if is_answer else Typed.of(blocks).hidden(current(self._alone))
-        if typed is None or typed.name in (ABORT, RESUME, RUNS):
+        if typed is None or typed.name in RESERVED:
             return {}
         if is_answer and typed.name not in self._shelf.names:
             return {}
@@ -115,23 +121,45 @@ class WorkflowAgent(Agent):
                 await self._read_alone(self._file)
 
     async def _answer(self, turn: Turn) -> StopReason:
+        from coupler.workflow.editor.choice import RefusedError
+        from coupler.workflow.editor.wording import listed, nothing_waits
+
         typed = command_in(turn.blocks)
         unfinished = UnfinishedRun.of(turn.session.state)
         if unfinished is not None and unfinished.place is not None:
-            return await self._reply(turn, unfinished, typed)
+            record = await self._opened_store().runs.find(unfinished.run)
+            if record is not None and record.status in ("parked", "running"):
+                return await self._reply(turn, unfinished, typed)
+            unfinished = await self._let_go(turn, unfinished, record, typed)
         if typed is not None and (self._file is None or unfinished is not None):
             if typed.name == RESUME:
                 return await self._resume(turn, typed.arguments, unfinished)
             if typed.name == RUNS:
                 return await self._show_runs(turn)
+            if typed.name in (ABORT, DONE):
+                raise RefusedError(nothing_waits())
         if self._file is not None:
             return await self._start(turn, self._file, Typed.of(turn.blocks))
         if typed is not None:
             return await self._start(turn, typed.name, typed.arguments)
-        from coupler.workflow.editor.wording import listed
-
         await turn.say_apart(listed(self._shelf.commands))
         return "end_turn"
+
+    async def _let_go(
+        self, turn: Turn, waiting: UnfinishedRun, record: RunRecord | None, typed: TypedCommand | None
+    ) -> UnfinishedRun | None:
+        """Its run was answered or ended in a terminal: what is written now is for it only by mistake."""
+        from coupler.workflow.editor.choice import RefusedError
+        from coupler.workflow.editor.wording import waits_no_more
+
+        can_go_on = record is not None and record.status != "success"
+        left = msgspec.structs.replace(waiting, place=None) if can_go_on else None
+        turn.session.state = None if left is None else msgspec.to_builtins(left)
+        told = waits_no_more(waiting.run, None if record is None else record.status)
+        if self._file is not None or typed is None or typed.name not in {RESUME, RUNS, *self._shelf.names}:
+            raise RefusedError(told)
+        await turn.say_apart(told)
+        return left
 
     async def _start(self, turn: Turn, given: str, typed: Typed) -> StopReason:
         # Imported on use, here and below: a session is there before its first run.
@@ -156,13 +184,15 @@ class WorkflowAgent(Agent):
         place = waiting.place or ""
         if typed is not None and typed.name == ABORT:
             return await self._abort(turn, waiting)
-        gives_secrets = typed is not None and typed.name == RESUME and "=" in typed.arguments.text
-        if typed is not None and typed.name in {RESUME, RUNS, *self._shelf.names} and not gives_secrets:
+        is_resumed = typed is not None and typed.name == RESUME and Resumption.of(typed.arguments).is_needed
+        if typed is not None and typed.name in {RESUME, RUNS, *self._shelf.names} and not is_resumed:
             raise RefusedError(waits_first(waiting.run, place))
         try:
-            if typed is not None and gives_secrets:
+            if typed is not None and is_resumed:
                 return await self._resume(turn, typed.arguments, waiting)
-            return await self._go_on(turn, waiting.run, waiting.given, reply=Reply(place, turn.text))
+            text = "" if typed is not None and typed.name == DONE else turn.text
+            reply = Reply(place, text, Typed.of(turn.blocks))
+            return await self._go_on(turn, waiting.run, waiting.given, reply=reply)
         except WorkflowError as error:
             raise RefusedError(f"{error}\n\n{still_waits(waiting.run, place)}") from None
 
@@ -179,33 +209,44 @@ class WorkflowAgent(Agent):
     async def _resume(self, turn: Turn, typed: Typed, unfinished: UnfinishedRun | None) -> StopReason:
         """Go on with the run that is named, or the session's last one, with secrets that are given again."""
         from coupler.workflow.editor.choice import RefusedError, name_of
+        from coupler.workflow.editor.wording import ended_well
         from coupler.workflow.journal.runs import find_run
 
-        run, inputs = split_resume(typed.text)
-        if unfinished is not None and run in ("", unfinished.run):
-            return await self._go_on(turn, unfinished.run, unfinished.given, inputs)
-        if not run:
+        wanted = Resumption.of(typed)
+        if unfinished is not None and wanted.run in ("", unfinished.run):
+            return await self._go_on(turn, unfinished.run, unfinished.given, wanted)
+        if not wanted.run:
             raise RefusedError(f"No run of this session was interrupted; `/{RUNS}` shows those there are.")
-        record = await find_run(self._opened_store(), run)
+        record = await find_run(self._opened_store(), wanted.run)
+        if record.status == "success":
+            raise RefusedError(ended_well(record.id))
         given = await in_thread(lambda: name_of(record, turn.session.cwd, self._file))
-        return await self._go_on(turn, record.id, given, inputs)
+        return await self._go_on(turn, record.id, given, wanted)
 
     async def _go_on(
-        self, turn: Turn, run: str, given: str, inputs: str = "", reply: Reply | None = None
+        self,
+        turn: Turn,
+        run: str,
+        given: str,
+        wanted: Resumption = FROM_WHERE_IT_WAS,
+        reply: Reply | None = None,
     ) -> StopReason:
         from coupler.workflow.editor.choice import secrets_again
         from coupler.workflow.editor.course import Course
-        from coupler.workflow.editor.wording import secrets_needed
+        from coupler.workflow.editor.wording import has_changed, secrets_needed
         from coupler.workflow.journal.secrecy import UnknownSecretsError
 
         bundle = await self._read(turn, given)
-        secrets = {**self._secrets.get(run, {}), **secrets_again(inputs, bundle.main, turn.session.cwd)}
+        again = secrets_again(wanted.inputs, bundle.main, turn.session.cwd)
+        secrets = {**self._secrets.get(run, {}), **again}
         course = Course(turn, self._opened_store(), bundle, given, reply)
         try:
             with self._keeping(secrets, turn.session):
-                return await course.go_on(run, secrets)
+                return await course.go_on(run, secrets, is_forced=wanted.is_forced)
         except UnknownSecretsError as error:
             raise RunError(secrets_needed(error.names, run)) from None
+        except ChangedError:
+            raise RunError(has_changed(run)) from None
 
     async def _show_runs(self, turn: Turn) -> StopReason:
         from coupler.workflow.editor.wording import told_runs
@@ -277,12 +318,24 @@ class WorkflowAgent(Agent):
 
     def _offer(self, session: Session) -> None:
         """Tell the client which commands there are, if that has changed."""
-        unfinished = UnfinishedRun.of(session.state)
-        more = () if unfinished is None else AFTERWARDS if unfinished.place is None else WHILE_WAITING
-        commands = (*self._shelf.commands, *more)
+        commands = (*self._shelf.commands, *self._about_runs(session))
         known = [command.as_available() for command in session.commands]
         if [command.as_available() for command in commands] != known:
             session.set_commands(commands)
+
+    def _about_runs(self, session: Session) -> tuple[Command, ...]:
+        """The commands about runs that mean something now."""
+        unfinished = UnfinishedRun.of(session.state)
+        if unfinished is None:
+            # Of a file that is served alone, every prompt is for its workflow.
+            return AFTERWARDS if self._file is None else ()
+        if unfinished.place is None:
+            return AFTERWARDS
+        shelved = self._alone or self._shelf.workflows.get(unfinished.given)
+        inputs = () if shelved is None else shelved.workflow.inputs.values()
+        known = self._secrets.get(unfinished.run, {})
+        is_complete = all(each.name in known for each in inputs if each.secret)
+        return WHILE_WAITING if is_complete else (*WHILE_WAITING, GIVE_AGAIN)
 
     async def _tell_news(self, turn: Turn) -> None:
         news, self._news = self._news, []
@@ -294,11 +347,3 @@ class WorkflowAgent(Agent):
 def current(shelved: Shelved | None) -> Workflow | None:
     """A workflow that was read, if its file is still the same."""
     return shelved.workflow if shelved is not None and shelved.is_current else None
-
-
-def split_resume(typed: str) -> tuple[str, str]:
-    """The run that is named behind `/resume`, if one is, and the inputs behind it."""
-    first, *rest = typed.split(maxsplit=1) or [""]
-    if "=" in first or first.startswith("-"):
-        return "", typed
-    return first, " ".join(rest)

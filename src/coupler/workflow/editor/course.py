@@ -61,10 +61,14 @@ class Course:
         async with begun(self._store, self._bundle, inputs, cwd=cwd, way=self._way) as started:
             return await self._take(started, 0)
 
-    async def go_on(self, run: str, secret_inputs: Mapping[str, Json]) -> StopReason:
+    async def go_on(
+        self, run: str, secret_inputs: Mapping[str, Json], *, is_forced: bool = False
+    ) -> StopReason:
         """Resume it, with the inputs that are not kept; raises WorkflowError if that cannot be done."""
         self._turn.session.secrets.add(secrets_of(self._bundle, secret_inputs))
-        async with resumed(self._store, run, self._bundle, self._way, secret_inputs=secret_inputs) as started:
+        async with resumed(
+            self._store, run, self._bundle, self._way, secret_inputs=secret_inputs, is_forced=is_forced
+        ) as started:
             return await self._take(started, started.run.log.seq)
 
     async def _take(self, started: Started, after: int) -> StopReason:
@@ -98,6 +102,8 @@ class Course:
         if finished.status == "parked":
             waiting = waiting or Waiting(finished.message, "approval", "")
             self._remember(run, waiting.place)
+            if self._front.projection is not None:
+                self._front.projection.park()
             await turn.say_apart(run.secrecy.masker.mask(question(run.id, waiting)))
             return "end_turn"
         if finished.failed_step is None:

@@ -22,6 +22,7 @@ from coupler.schema.v1 import (
     ToolCallContent,
 )
 from coupler.workflow.agents.telling import LONGEST_LINE, MOST_LISTED, MOST_SHOWN, bounded, shortened
+from coupler.workflow.engine.titles import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,4 +81,4 @@ def _shown(call: ToolCall) -> Iterator[ToolCallContent]:
 
 
 def _line(text: str) -> str:
-    return shortened(" ".join(whole_text(text, "a title").split()), LONGEST_LINE)
+    return shortened(visible(" ".join(whole_text(text, "a title").split())), LONGEST_LINE)

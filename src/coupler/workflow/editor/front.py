@@ -41,11 +41,15 @@ if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.schema.v1 import PermissionOption, PermissionToolCall
     from coupler.workflow.editor.projection import Projection
+    from coupler.workflow.editor.typed import Typed
     from coupler.workflow.engine.front import OpenFiles, Wish
     from coupler.workflow.journal.happenings import Place
     from coupler.workflow.language.definition import Input
 
 log = logging.getLogger("coupler.workflow")
+
+FORM_ATTEMPTS = 3
+"""How often a question is a form, if what comes back does not fit."""
 
 PAGES = "elicitation.url"
 """What an editor offers that opens pages."""
@@ -59,6 +63,8 @@ class Reply(NamedTuple):
 
     place: str
     text: str
+    typed: Typed
+    """The same, with the files that are mentioned in it."""
 
 
 class Waiting(NamedTuple):
@@ -69,6 +75,8 @@ class Waiting(NamedTuple):
     question: str
     problem: str = ""
     """Why the last answer would not do."""
+    default: str = ""
+    """What no answer means."""
 
 
 class EditorFront(Front):
@@ -141,32 +149,49 @@ class EditorFront(Front):
         return None
 
     async def ask(self, place: Place, question: str, answer: Input) -> Answer:
-        text = self._taken(place)
-        waiting = Waiting(str(place), "answer", _with_choices(question, answer))
-        if text is None:
-            text = await self._filled_in(question, answer)
-        if text is None:
-            raise self._parked(waiting)
-        if not text.strip() and answer.default not in (msgspec.UNSET, None):
-            return Answer(spoken(answer.default), answer.default, "default")
+        reply = self._taken(place)
+        is_plain = answer.type == "string" and not answer.enum
         try:
-            return Answer(text, as_input(answer, text, self._turn.session.cwd), "user")
+            if reply is not None:
+                mentioned = reply.typed.as_answer(answer, self._turn.session.cwd)
+                return self._read(reply.text if mentioned is None else mentioned, answer)
+            # Plain text is what the chat is for.
+            filled = None if is_plain else await self._filled_in(question, answer)
+            problem = ""
         except InputError as error:
-            raise self._parked(waiting._replace(problem=str(error))) from None
+            filled, problem = None, _about_answer(error, answer)
+        if filled is not None:
+            return filled
+        waiting = Waiting(str(place), "answer", _with_choices(question, answer), problem)
+        raise self._parked(waiting._replace(default=_default_of(answer)))
 
     async def message(self, place: Place, reply: str) -> str | None:
-        text = self._taken(place)
-        if text is None:
+        written = self._taken(place)
+        if written is None:
             raise self._parked(Waiting(str(place), "message", ""))
-        return text if text.strip() else None
+        return written.text if written.text.strip() else None
 
-    async def _filled_in(self, question: str, answer: Input) -> str | None:
-        """The answer of a typed question or a choice, by a form; plain text is what the chat is for."""
-        if answer.type == "string" and not answer.enum:
-            return None
+    def _read(self, text: str, answer: Input) -> Answer:
+        """What was written as the answer that it means; raises InputError."""
+        if not text.strip() and answer.default not in (msgspec.UNSET, None):
+            return Answer(spoken(answer.default), answer.default, "default")
+        return Answer(text, as_input(answer, text, self._turn.session.cwd), "user")
+
+    async def _filled_in(self, question: str, answer: Input) -> Answer | None:
+        """The answer by a form, which is shown again if it does not fit; raises InputError in the end."""
         projection = await self._shown_projection()
-        filled = await asked_for(self._turn, projection.mask(question), [answer])
-        return None if filled is None else spoken(filled.get(answer.name, ""))
+        asked = question = projection.mask(question)
+        for attempt in range(1, FORM_ATTEMPTS + 1):
+            filled = await asked_for(self._turn, asked, [answer])
+            if filled is None:
+                return None
+            try:
+                return self._read(spoken(filled.get(answer.name, "")), answer)
+            except InputError as error:
+                if attempt == FORM_ATTEMPTS:
+                    raise
+                asked = f"That will not do: {projection.mask(_about_answer(error, answer))}\n\n{question}"
+        return None
 
     def _call_about(
         self, projection: Projection, place: Place, question: str, wish: Wish | None
@@ -202,12 +227,12 @@ class EditorFront(Front):
         await self.projection.until_shown()
         return self.projection
 
-    def _taken(self, place: Place) -> str | None:
+    def _taken(self, place: Place) -> Reply | None:
         """What was written for this step, once."""
         if self._reply is None or self._reply.place != str(place):
             return None
         reply, self._reply = self._reply, None
-        return reply.text
+        return reply
 
     def _parked(self, waiting: Waiting) -> Parked:
         # A branch beside the first that asked may still come to its question before the run is parked.
@@ -219,6 +244,14 @@ def _approval(chosen: str, options: Sequence[PermissionOption]) -> Approval:
     """The answer that an option stands for; one that was never offered is a no."""
     kind = next((option.kind for option in options if option.option_id == chosen), "reject_once")
     return Approval(kind in ALLOWING, "user", is_for_good=kind.endswith("_always"))
+
+
+def _about_answer(error: InputError, answer: Input) -> str:
+    return str(error).replace(f"input `{answer.name}`", "the answer")
+
+
+def _default_of(answer: Input) -> str:
+    return "" if answer.default in (msgspec.UNSET, None) else spoken(answer.default)
 
 
 def _with_choices(question: str, answer: Input) -> str:

@@ -29,6 +29,11 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {"coupler": {**msgspec.to_builtins(self), "attempt": self.attempt}}
 
 
+def with_outcome(meta: Meta, outcome: str) -> Meta:
+    """The `_meta` of a call whose end means something else than its status says."""
+    return {"coupler": {**meta["coupler"], "outcome": outcome}}
+
+
 def answer_meta(run: str, workflow: str, finished: RunFinished) -> Meta:
     """Of a prompt's answer: how the run ended, and what came out of it."""
     told: Meta = {

@@ -18,15 +18,17 @@ from coupler.agent.text import whole_text
 from coupler.events import Text
 from coupler.events import Thought as Thinking
 from coupler.permission.action import KINDS
-from coupler.schema.v1 import PermissionToolCall, ToolCallLocation
+from coupler.schema.v1 import Diff, PermissionToolCall, ToolCallLocation
 from coupler.workflow.editor.meta import Meta, Origin
 from coupler.workflow.editor.step_calls import StepCalls
 from coupler.workflow.editor.step_plan import StepPlan
 from coupler.workflow.editor.voices import Voices
+from coupler.workflow.engine.titles import visible
 from coupler.workflow.journal.happenings import (
     AnyHappening,
     ApprovalAsked,
     ApprovalGiven,
+    Change,
     Noted,
     PartFinished,
     PartStarted,
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
 
 STATUSES = frozenset({"pending", "in_progress"})
 """Those that an agent's call may be said to have while it goes on."""
+
+
+PLANNED = (StepStarted, StepFinished, RetryPlanned, Planned, ApprovalGiven, RunFinished)
+"""What may change the plan."""
 
 
 class Projection:
@@ -101,6 +107,11 @@ class Projection:
             self._waiting.append((seq, shown))
             await shown
 
+    def park(self) -> None:
+        """The run waits for somebody, and the turn ends: what is open is settled, and says so."""
+        if self._turn.is_alive:
+            self._steps.park()
+
     def call_of(self, place: Place, question: str) -> PermissionToolCall:
         """The tool call of a step, as somebody is asked about it."""
         question = self.mask(question)
@@ -131,7 +142,7 @@ class Projection:
 
     def mask(self, text: str) -> str:
         """A text of the run as people may see it."""
-        return whole_text(self._run.secrecy.masker.mask(text), "a text")
+        return visible(whole_text(self._run.secrecy.masker.mask(text), "a text"))
 
     def _note_shown(self, seq: int) -> None:
         self._shown = seq
@@ -166,7 +177,7 @@ class Projection:
                 self._steps.end_part(happening)
             case _:
                 self._show_rarer(happening)
-        if isinstance(happening, StepStarted | StepFinished | RetryPlanned | Planned | RunFinished):
+        if isinstance(happening, PLANNED):
             self._plan_further(happening)
 
     def _show_rarer(self, happening: AnyHappening) -> None:
@@ -176,8 +187,8 @@ class Projection:
             case ApprovalAsked(place=Place() as place, question=question, call=None):
                 self._voices.interrupt(place)
                 self._steps.ask(place, question)
-            case ApprovalGiven(place=Place() as place, approved=True, call=None):
-                self._steps.permit(place)
+            case ApprovalGiven(place=Place() as place, approved=approved, call=None):
+                (self._steps.permit if approved else self._steps.deny)(place)
             case Noted(place=place, text=text):
                 if place is None or not self._steps.append(place, f"{text}\n"):
                     self._voices.say_apart(text)
@@ -195,7 +206,11 @@ class Projection:
         if isinstance(happening, ToolStarted):
             self._begin_call(happening)
         known_as = self._calls.get(happening.call)
-        if known_as is None or isinstance(happening, ToolStarted):
+        if known_as is None:
+            return
+        if happening.changes:
+            self._show_changes(known_as, [*map(_diff, happening.changes)])
+        if isinstance(happening, ToolStarted):
             return
         if happening.text:
             self._ledger.append(known_as, text_content(whole_text(happening.text, "an output")))
@@ -208,6 +223,17 @@ class Projection:
         title = whole_text(happening.title, "a title") if happening.title else UNSET
         if status is not UNSET or title is not UNSET:
             self._ledger.update(known_as, status=status, title=title)
+
+    def _show_changes(self, known_as: str, diffs: list[Diff]) -> None:
+        """Show what a call does to files; what it was said to do to the same ones before is outdated."""
+        paths = {diff.path for diff in diffs}
+        before = self._ledger.content(known_as)
+        kept = [item for item in before if not (isinstance(item, Diff) and item.path in paths)]
+        if len(kept) < len(before):
+            self._ledger.replace(known_as, (*kept, *diffs))
+            return
+        for diff in diffs:
+            self._ledger.append(known_as, diff)
 
     def _begin_call(self, started: ToolStarted) -> None:
         step = self._steps.find(started.place)
@@ -226,3 +252,8 @@ class Projection:
             raw_input=UNSET if started.input is None else started.input,
             locations=tuple(map(ToolCallLocation, started.locations)) or UNSET,
         )
+
+
+def _diff(change: Change) -> Diff:
+    old = None if change.old is None else whole_text(change.old, "a text")
+    return Diff(whole_text(change.path, "a path"), whole_text(change.new, "a text"), old)

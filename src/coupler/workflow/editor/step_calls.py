@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.ledger import cancelled_meta, text_content
+from coupler.agent.ledger import text_content
 from coupler.agent.text import whole_text
 from coupler.schema.v1 import ToolCallLocation
 from coupler.workflow.agents.telling import bounded
-from coupler.workflow.editor.meta import Meta, Origin
-from coupler.workflow.editor.wording import line_of_part, number_of, title_of_part
+from coupler.workflow.editor.meta import Meta, Origin, with_outcome
+from coupler.workflow.editor.wording import line_of_part, number_of, title_of_part, title_of_step
 
 if TYPE_CHECKING:
     from coupler.agent.ledger import Ledger
@@ -62,6 +62,7 @@ class StepCall:
     is_started: bool = False
     """Whether it was said to run."""
     is_asked: bool = False
+    is_denied: bool = False
     is_over: bool = False
     is_part: bool = False
     """Whether it is a branch or an iteration."""
@@ -107,7 +108,7 @@ class StepCalls:
         asyncio.get_running_loop().call_soon(self._start, step)
 
     def _step(self, started: StepStarted) -> StepCall:
-        title = whole_text(started.title or started.id, "a title")
+        title = title_of_step(started.id, started.kind, whole_text(started.title or started.id, "a title"))
         if started.attempt > 1:
             title = f"{title} (attempt {started.attempt} of {started.attempts})"
         position = started.position
@@ -163,6 +164,12 @@ class StepCalls:
         if step is not None:
             step.is_asked = False
             self._start(step)
+
+    def deny(self, place: Place) -> None:
+        """Somebody said no to it; what becomes of it by that is told with its end."""
+        step = self._steps.get(place)
+        if step is not None:
+            step.is_denied = True
 
     def append(self, place: Place, text: str) -> bool:
         """Show something more of a step; False if that is not shown, or over."""
@@ -221,6 +228,14 @@ class StepCalls:
         else:
             self.append(finished.place, line_of_part(part.title, finished))
 
+    def park(self) -> None:
+        """The turn ends before these do: the run waits for somebody, and then they come again."""
+        for call in reversed([*self._parts.values(), *self._steps.values()]):
+            if call.id and not call.is_over:
+                call.is_over = True
+                meta = with_outcome(call.origin.as_meta(), "parked")
+                self._ledger.settle(call.id, "completed", "waits for you", meta=meta)
+
     # Tool calls
 
     def announce(self, id: str, title: str, kind: str, meta: Meta, **fields: Any) -> str:
@@ -274,8 +289,11 @@ class StepCalls:
                 self._ledger.settle(call.id, "completed", "skipped")
             case "denied":
                 self._ledger.settle(call.id, "failed", "denied")
+            case "cancelled" if call.is_denied:
+                # The run ends here, because somebody wanted that.
+                self._ledger.settle(call.id, "failed", "denied")
             case "cancelled":
-                meta = cancelled_meta(call.origin.as_meta())
+                meta = with_outcome(call.origin.as_meta(), "cancelled")
                 self._ledger.settle(call.id, "failed", "cancelled", meta=meta)
             case "failed":
                 is_denied = error is None or error.kind == "denied"

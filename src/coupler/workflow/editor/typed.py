@@ -63,6 +63,12 @@ class Typed(NamedTuple):
         """The texts of inputs, with paths or texts in the places of the signs."""
         return {name: self._meant(text, workflow.inputs[name], cwd) for name, text in pairs.items()}
 
+    def as_answer(self, declared: Input, cwd: str) -> str | None:
+        """The paths of what is mentioned, if files or a list are asked for and something is; else None."""
+        is_mentioned = _SIGN.search(self.text) is not None
+        is_wanted = declared.type in ("file", "list")
+        return self._meant(self.text, declared, cwd) if is_mentioned and is_wanted else None
+
     def hidden(self, workflow: Workflow | None) -> dict[str, str]:
         """What must not be kept of it, by names; all of it, if it is not known which workflow is meant."""
         spans = [(HIDDEN, 0, len(self.text))] if workflow is None else secret_spans(self.text, workflow)

@@ -35,7 +35,8 @@ class Voices:
         self._named: Place | None = None
         """Who spoke last, and needs no name again."""
         self._last_word = 0.0
-        self._held: dict[Place, list[tuple[Kind, str]]] = {}
+        self._held: dict[Place, list[tuple[Kind, list[str]]]] = {}
+        """What others have said meanwhile; pieces of one text are sent as one."""
         self._timer: asyncio.TimerHandle | None = None
 
     def notice(self, started: StepStarted) -> None:
@@ -48,7 +49,10 @@ class Voices:
         if self._speaker in (None, place):
             self._speak(kind, place, text)
             return
-        self._held.setdefault(place, []).append((kind, text))
+        held = self._held.setdefault(place, [])
+        if not held or held[-1][0] is not kind:
+            held.append((kind, []))
+        held[-1][1].append(text)
         self._wait(PAUSE)
 
     def say_apart(self, text: str) -> None:
@@ -82,11 +86,15 @@ class Voices:
             self._release(waiting)
 
     def _release(self, place: Place) -> None:
-        for kind, text in self._held.pop(place):
-            self._speak(kind, place, text)
+        for kind, texts in self._held.pop(place):
+            self._speak(kind, place, "".join(texts))
 
     def _speak(self, kind: Kind, place: Place, text: str) -> None:
         if self._message is None or self._message[0] is not kind:
+            # Blank lines part what an agent says before and after a tool call; here that does.
+            text = text.lstrip("\n")
+            if not text:
+                return
             # A thought between two texts parts them.
             self._end_message()
             self._message = kind, self._outlet.new_message_id()

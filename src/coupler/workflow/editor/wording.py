@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from coupler.config.errors import shown
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
     from coupler.workflow.language.definition import Json, Workflow
 
 MOST_RUNS = 10
+
+BLOCKS = frozenset({"parallel", "for_each", "while"})
+"""Steps whose branches and iterations are called by their ids."""
+
+_NO_NAME = re.compile(r"\d+ branches|for each \w+|while .*")
+"""What they are called if they have no description."""
 
 MOST_LISTED = 50
 """Workflows that are listed in one message."""
@@ -82,14 +90,20 @@ def cancelled(run: str) -> str:
 
 def question(run: str, waiting: Waiting) -> str:
     """What a run waits for, and how it goes on."""
+    default = f", and `/done`, or an empty one, means `{waiting.default}`" if waiting.default else ""
     ways = {
-        "answer": "Your next message is the answer",
-        "message": "Your next message goes to the agent, and an empty one ends the conversation",
+        "answer": f"Your next message is the answer{default}",
+        "message": "Your next message goes to the agent, and `/done`, or an empty one, ends the conversation",
         "approval": "Your next message asks again",
     }[waiting.kind]
     asked = f"**{waiting.place}**: {waiting.question}" if waiting.question else f"**{waiting.place}**"
     problem = f"That will not do: {waiting.problem}\n\n" if waiting.problem else ""
     return f"{problem}{asked}\n\n{ways}; `/abort` ends the run `{run}`."
+
+
+def title_of_step(id: str, kind: str, title: str) -> str:
+    """What a step is called: with its id, as its parts are, if its title says only what kind it is of."""
+    return f"{id}: {title}" if kind in BLOCKS and _NO_NAME.fullmatch(title) else title
 
 
 def number_of(part: PartStarted | PartFinished) -> int:
@@ -139,11 +153,43 @@ def still_waits(run: str, waiting_at: str) -> str:
     return f"The run `{run}` still waits at **{waiting_at}**; `/abort` ends it."
 
 
+def waits_no_more(run: str, status: str | None) -> str:
+    """That a run was answered or ended elsewhere."""
+    if status is None:
+        return f"The run `{run}` does not wait any more: it was deleted."
+    ended = {"success": "has ended well", "failed": "has failed", "cancelled": "was cancelled"}.get(
+        status, status
+    )
+    more = "" if status == "success" else " `/resume` goes on with it."
+    return f"The run `{run}` does not wait any more: it {ended}, in a terminal or another session.{more}"
+
+
 def waits_first(run: str, waiting_at: str) -> str:
     """That another workflow cannot begin now."""
     return (
-        f"The run `{run}` waits at **{waiting_at}**: answer it, leave its conversation by an empty message, "
-        "or end the run with `/abort`. Then another workflow can begin."
+        f"The run `{run}` waits at **{waiting_at}**: answer it, leave its conversation by an empty message "
+        "or `/done`, or end the run with `/abort`. Then another workflow can begin."
+    )
+
+
+def nothing_waits() -> str:
+    """That there is no run that could be answered or ended."""
+    return "No run of this session waits for you; `/runs` shows those of this directory."
+
+
+def ended_well(run: str) -> str:
+    """That a run has nothing left to do."""
+    return (
+        f"The run `{run}` has ended well. `coupler resume {run} --from STEP` in a terminal does a part of it "
+        "again."
+    )
+
+
+def has_changed(run: str) -> str:
+    """That the files of a run are not those any more that it began with, and what can be done."""
+    return (
+        f"The workflow of the run `{run}`, or a file that it uses, has changed since the run began. "
+        f"`/resume {run} --force` goes on with the changed one."
     )
 
 
@@ -151,8 +197,18 @@ def told_runs(records: Sequence[RunRecord]) -> str:
     """The newest runs, and how one goes on."""
     if not records:
         return "No workflow was run in this directory yet."
-    lines = [f"- `{record.id}`: {record.status}" for record in records[:MOST_RUNS]]
-    return "\n".join(["The newest runs of this directory; `/resume RUN` goes on with one:", "", *lines])
+    lines = [_line_of_run(record) for record in records[:MOST_RUNS]]
+    told = "The newest runs of this directory; `/resume RUN` goes on with one that has not ended well:"
+    return "\n".join([told, "", *lines])
+
+
+def _line_of_run(record: RunRecord) -> str:
+    status = "interrupted" if record.is_interrupted else record.status
+    return f"- `{record.id}`: {status}, {_local_time(record.updated_at)}"
+
+
+def _local_time(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _line(command: Command) -> str:

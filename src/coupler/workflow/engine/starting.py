@@ -27,7 +27,7 @@ from coupler.workflow.engine.performing import Performing
 from coupler.workflow.engine.rehearsing import Mocked, Rehearsing
 from coupler.workflow.engine.running import Performer, Running
 from coupler.workflow.engine.stepping import Pause
-from coupler.workflow.errors import InputError, RunError
+from coupler.workflow.errors import ChangedError, InputError, RunError
 from coupler.workflow.expressions.flow_expressions import FlowExpressions, RehearsedExpressions
 from coupler.workflow.journal.happenings import Place, RunResumed, RunStarted
 from coupler.workflow.journal.runs import Run, find_run
@@ -106,13 +106,13 @@ async def resumed(
 ) -> AsyncIterator[Started]:
     """A run that is not over, or failed, from where it was left, or from an earlier step.
 
-    Its bundle is that of its file as it is now; raises `RunError` if that has changed, unless forced.
+    Its bundle is that of its file as it is now; raises `ChangedError` if that has changed, unless forced.
     """
     record = await find_run(store, id)
     if record.status == "success" and from_step is None:
         raise RunError(f"the run {record.id} has ended well: `--from STEP` does a part of it again")
     if record.digest != bundle.digest and not is_forced:
-        raise RunError(
+        raise ChangedError(
             f"{record.file}, or a file that it uses, has changed since the run began: resume it with --force "
             "to go on with the changed one, or start a new run"
         )

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 LONGEST = 80
 """Characters of a title."""
 
+LINES = frozenset("\n\t")
+JOINERS = frozenset("\u200c\u200d")
+"""Parts of words and of signs in many scripts: they hide nothing."""
+
 
 def title_of(step: Step, attempt: Attempt) -> str:
     """Its description if it has one, else what it does, in one line."""
@@ -39,8 +43,19 @@ def title_of(step: Step, attempt: Attempt) -> str:
 
 def in_one_line(text: str) -> str:
     """As much of a text as a title has room for; what is secret in it is hidden before."""
-    line = " ".join(text.split())
+    line = visible(" ".join(text.split()))
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def visible(text: str) -> str:
+    """A text that hides nothing: what would steer a terminal, or turn words around, is spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(char if _can_be_seen(char) else char.encode("unicode_escape").decode() for char in text)
+
+
+def _can_be_seen(char: str) -> bool:
+    return char.isprintable() or char in LINES or char in JOINERS
 
 
 def plain_title(step: Step) -> str:
@@ -51,7 +66,8 @@ def plain_title(step: Step) -> str:
         case Run():
             return step.script or step.file or "run"
         case Agent() | Converse():
-            return f"{step.agent}: {step.set_up.prompt or step.set_up.prompt_file or ''}"
+            prompt = step.set_up.prompt or step.set_up.prompt_file
+            return f"{step.agent}: {prompt}" if prompt else f"talk with {step.agent}"
         case Approve():
             return step.question.question or "Approve"
         case Ask():

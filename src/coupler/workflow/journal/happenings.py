@@ -149,6 +149,14 @@ class Thought(Happening, frozen=True, kw_only=True, tag="thought"):
     text: str
 
 
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a tool changes in a file, or wants to; without `old` it was empty, or is new."""
+
+    path: str
+    new: str
+    old: str | None = None
+
+
 class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
     """An agent, or an MCP server that Coupler stands before, does something."""
 
@@ -158,6 +166,7 @@ class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
     name: str | None = None
     input: Any = None
     locations: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
 
 
 class ToolProgressed(Happening, frozen=True, kw_only=True, tag="tool_progressed"):
@@ -165,6 +174,8 @@ class ToolProgressed(Happening, frozen=True, kw_only=True, tag="tool_progressed"
     status: str | None = None
     title: str | None = None
     text: str | None = None
+    changes: tuple[Change, ...] = ()
+    """Those that were not told before."""
 
 
 class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
@@ -172,6 +183,7 @@ class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
     status: Literal["completed", "failed"]
     text: str | None = None
     output: Any = None
+    changes: tuple[Change, ...] = ()
 
 
 class Planned(Happening, frozen=True, kw_only=True, tag="plan"):

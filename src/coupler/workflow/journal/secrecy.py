@@ -24,9 +24,9 @@ OPENING = "«secret:"
 
 FUNCTIONAL = frozenset(
     {"place", "parent", "id", "kind", "call", "run", "workflow", "status", "by", "stream", "what", "name"}
-    | {"session_id", "currency", "failed_step", "step", "forgets", "locations"}
+    | {"session_id", "currency", "failed_step", "step", "forgets"}
 )
-"""Fields that hold no free text: ids, paths, and words of the language."""
+"""Fields that hold no free text: ids, and words of the language."""
 
 DEEPEST = 200
 """Levels of lists and mappings that are looked into."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-ABORT, RESUME, RUNS = "abort", "resume", "runs"
+ABORT, DONE, RESUME, RUNS = RESERVED = ("abort", "done", "resume", "runs")
 """The commands for runs, which no workflow can have."""
 
 SUFFIXES = (".yaml", ".yml")
@@ -10,7 +10,7 @@ SUFFIXES = (".yaml", ".yml")
 
 def no_command(name: str) -> str | None:
     """Why a workflow of this name is no command, and what to do about it; None if it is one."""
-    if name in (ABORT, RESUME, RUNS):
+    if name in RESERVED:
         return f"editors have no command for it, because `/{name}` is about runs: give it another `name`"
     if name.endswith(SUFFIXES):
         return f"it cannot be called, because `{name}` means the path of a file: give it another `name`"
