@@ -145,17 +145,21 @@ class Memory:
             return
 
     def _write(self, record: Record) -> None:
-        if self._path is None:
-            return
-        draft = f"{self._path}.{os.getpid()}"
-        try:
-            os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            with open(draft, "w", encoding="utf-8") as file:
-                json.dump(record._asdict(), file)
-            os.replace(draft, self._path)
-            keep_newest(os.path.dirname(self._path))
-        except OSError:
-            return
+        if self._path is not None:
+            write_record(self._path, record._asdict())
+
+
+def write_record(path: str, record: dict[str, Any]) -> None:
+    """Keep a record for later starts, whole or not at all; a disk that refuses costs only their speed."""
+    draft = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(draft, path)
+        _keep_newest(os.path.dirname(path))
+    except OSError:
+        return
 
 
 def _is_whole(record: Record) -> bool:
@@ -202,7 +206,7 @@ def _directory() -> str | None:
     return os.path.join(cache, "introductions") if cache is not None else None
 
 
-def keep_newest(directory: str) -> None:
+def _keep_newest(directory: str) -> None:
     """Remove the oldest records, and what crashed starts left."""
     files = sorted(os.scandir(directory), key=_age_order, reverse=True)
     for file in files[MOST_RECORDS:]:

@@ -6,7 +6,6 @@ contents of the files, and is checked again when one of them has changed. Import
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from coupler.__about__ import __version__
-from coupler.agent.memory import keep_newest
+from coupler.agent.memory import write_record
 from coupler.config.errors import ConfigError
 from coupler.config.lookup import project_files, user_file
 from coupler.home import cache_directory, home_directory
@@ -55,18 +54,11 @@ class Soundness:
             return False
 
     def remember(self, others: Iterable[str]) -> None:
-        """All of it is sound, with these other files; a disk that refuses costs the next start's speed."""
+        """All of it is sound, with these other files."""
         path = self._path()
         hashes = {name: _hash(name) for name in others}
-        if path is None or None in hashes.values():
-            return
-        draft = f"{path}.{os.getpid()}"
-        with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(draft, "w", encoding="utf-8") as file:
-                json.dump(hashes, file)
-            os.replace(draft, path)
-            keep_newest(os.path.dirname(path))
+        if path is not None and None not in hashes.values():
+            write_record(path, hashes)
 
     def _path(self) -> str | None:
         """Where it would be remembered; nowhere if a file is no plain one, or there is no place."""

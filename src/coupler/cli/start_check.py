@@ -42,12 +42,12 @@ def check_configuration(cwd: str | None, environ: Mapping[str, str]) -> None:
 
 def check_workflow(file: str, cwd: str) -> tuple[str, ...]:
     """Read a workflow and all that it calls: the files that it is made of; raises CannotStartError."""
-    from coupler.extras import MissingExtraError, need
+    from coupler.extras import MissingExtraError
     from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
+    from coupler.workflow.packages import need_packages
 
     try:
-        for module in ("yaml", "jinja2"):
-            need(module, extra="workflows", feature="Running a workflow")
+        need_packages()
         from coupler.workflow.language.library import Library
 
         bundle = Library(cwd).bundle_of(str(Path(cwd, file)))

@@ -12,7 +12,6 @@ from coupler.cli.refusal import complain
 from coupler.cli.run.questions import ask_approval, ask_value
 from coupler.cli.sessions.wording import one_line
 from coupler.cli.workflows.check import relative, seen_from
-from coupler.extras import need
 from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError
 from coupler.workflow.journal.record import unpacked
 from coupler.workflow.journal.secrecy import OPENING
@@ -20,6 +19,7 @@ from coupler.workflow.language.definition import Input, Json
 from coupler.workflow.language.inputs import as_input
 from coupler.workflow.language.library import Library, is_path
 from coupler.workflow.language.trusting import trust_files, untrusted_files
+from coupler.workflow.packages import need_packages
 
 if TYPE_CHECKING:
     from coupler.cli.question_terminal import QuestionTerminal
@@ -38,8 +38,7 @@ class Chosen:
 
     def read(self, program: str) -> Bundle:
         """Read and check it; raises WorkflowError. Warnings are told."""
-        for module in ("yaml", "jinja2"):
-            need(module, extra="workflows", feature="Running a workflow")
+        need_packages()
         checked = self._library.check(self._given)
         if checked.bundle is None:
             raise InvalidWorkflowError(checked.errors)

@@ -305,11 +305,9 @@ async def _set(session: RemoteSession, options: OpeningOptions) -> None:
 
 def _short(id: str) -> str:
     """An id that can be shown; agents may make theirs of anything."""
-    return (
-        id
-        if len(id) <= LONGEST_LINE
-        else f"{id[:50]}…{hashlib.sha256(id.encode(errors='replace')).hexdigest()}"
-    )
+    if len(id) <= LONGEST_LINE:
+        return id
+    return f"{id[:50]}…{hashlib.sha256(id.encode(errors='replace')).hexdigest()}"
 
 
 def _continued_steps(workflow: Workflow) -> frozenset[str]:

@@ -78,15 +78,14 @@ class Exchange:
         value = asked(self._session.id, prompt, after=held.after, told=held.told)
         self._attempt.emit(Decided(what=ASKED, value=value))
 
-    def result(self, reply: Reply | None, **more: Any) -> Result:
-        """What there is of a step so far: successful with a reply, failed without."""
+    def result(self, reply: Reply | None) -> Result:
+        """What there is of a step so far; it counts as failed until whoever has asked is content."""
         return Result(
             status="failed",
             text=self.telling.text if reply is None else reply.text,
             usage=self._attempt.agents.spending.of(self._attempt.place),
             session_id=self._session.id,
             agent=self._held.start.agent,
-            **more,
         )
 
     @property

@@ -86,6 +86,19 @@ class Telling:
                 denied = f"denied: {_line(call.title or call.name or call.kind)}"
                 self._emit(Noted(text="; ".join(filter(None, [denied, decision.remedy]))))
 
+    def called(self, event: ToolCall) -> None:
+        """A tool call as it stands now."""
+        call = self._calls.get(event.id)
+        if call is None:
+            call = self._calls[event.id] = _Call(self.call_named(event.id), event)
+            self._emit(_started(call.name, event))
+        elif call.is_over:
+            return
+        elif event.is_open:
+            self._emit_if_news(call.progress(event))
+        if not event.is_open:
+            self._emit(call.end(event))
+
     def knows(self, id: str) -> bool:
         """Whether a call of the agent was told of."""
         return id in self._calls
@@ -139,19 +152,6 @@ class Telling:
         self._done += weight - self._weights.get(call.id, 0)
         self._weights[call.id] = weight
 
-    def called(self, event: ToolCall) -> None:
-        """A tool call as it stands now."""
-        call = self._calls.get(event.id)
-        if call is None:
-            call = self._calls[event.id] = _Call(self.call_named(event.id), event)
-            self._emit(_started(call.name, event))
-        elif call.is_over:
-            return
-        elif event.is_open:
-            self._emit_if_news(call.progress(event))
-        if not event.is_open:
-            self._emit(call.end(event))
-
     def _emit_if_news(self, happening: Happening | None) -> None:
         if happening is not None:
             self._emit(happening)
@@ -167,7 +167,7 @@ class _Call:
         self._status = event.status
         self._text = ""
         self._told = 0
-        self._changes = changes_in(event)
+        self._changes = _changes_in(event)
 
     def progress(self, event: ToolCall) -> ToolProgressed | None:
         text = self._news(event)
@@ -193,12 +193,12 @@ class _Call:
         )
 
     def _new_changes(self, event: ToolCall) -> tuple[Change, ...]:
-        told, self._changes = self._changes, changes_in(event)
+        told, self._changes = self._changes, _changes_in(event)
         return tuple(change for change in self._changes if change not in told)
 
     def _news(self, event: ToolCall) -> str | None:
         """What the call shows that was not told yet."""
-        shown = shown_text(event)
+        shown = _shown_text(event)
         news = shown[len(self._text) :] if shown.startswith(self._text) else shown
         self._text = shown
         if not news or self._told >= MOST_SHOWN:
@@ -239,7 +239,7 @@ def _started(name: str, event: ToolCall) -> ToolStarted:
         name=None if event.name is None else _line(event.name),
         input=bounded(event.raw_input),
         locations=tuple(_line(location.path) for location in event.locations[:MOST_LISTED]),
-        changes=changes_in(event),
+        changes=_changes_in(event),
     )
 
 
@@ -262,7 +262,7 @@ def _length(value: Any) -> int:
         return 0  # it came as JSON, so this is half a character at most
 
 
-def changes_in(event: ToolCall) -> tuple[Change, ...]:
+def _changes_in(event: ToolCall) -> tuple[Change, ...]:
     """What a call changes in files, as far as that is short enough to be kept."""
     changes: list[Change] = []
     room = MOST_SHOWN
@@ -279,10 +279,10 @@ def _change(diff: Diff) -> Change:
     return Change(_line(diff.path), diff.new_text, diff.old_text or None)
 
 
-def shown_text(event: ToolCall) -> str:
+def _shown_text(event: ToolCall) -> str:
     """What a call shows, as text; of changes in files those that are too long to be told whole."""
     shown: list[str] = []
-    told = changes_in(event)
+    told = _changes_in(event)
     for item in event.content:
         if isinstance(item, Diff):
             if _change(item) not in told:

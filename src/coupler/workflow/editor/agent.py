@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 import os
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,8 +16,9 @@ from coupler.extras import MissingExtraError
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
 from coupler.thread import in_thread
+from coupler.workflow.editor.lookout import Lookout
 from coupler.workflow.editor.resumption import FROM_WHERE_IT_WAS, Resumption
-from coupler.workflow.editor.shelf import Shelf, Shelved, look_at, read_alone, state_of
+from coupler.workflow.editor.shelf import Shelf, Shelved, read_alone
 from coupler.workflow.editor.typed import Typed, TypedCommand, command_in
 from coupler.workflow.editor.unfinished_run import UnfinishedRun
 from coupler.workflow.errors import ChangedError, RunError, WorkflowError
@@ -37,17 +35,6 @@ if TYPE_CHECKING:
     from coupler.workflow.editor.front import Reply
     from coupler.workflow.language.bundle import Bundle
     from coupler.workflow.language.definition import Json, Workflow
-
-log = logging.getLogger("coupler.workflow")
-
-INTERVAL = 1.0
-"""Seconds between two looks at the files, at least."""
-
-REST = 10
-"""How many times as long as a look the time is until the next one, at least."""
-
-FIRST_LOOK = 0.5
-"""Seconds that a new session waits for its commands, so that they come with it."""
 
 GO_ON = Command(RESUME, "Go on with a run that was interrupted or has failed", hint="[run]")
 GIVE_AGAIN = Command(RESUME, "Give the run that waits its secret inputs again", hint="name=value")
@@ -67,23 +54,19 @@ class WorkflowAgent(Agent):
         self._store_path = store_path
         self._store: Store | None = None
         self._shelf = Shelf()
-        self._is_known = asyncio.Event()
         self._news: list[str] = []
         self._told: set[str] = set()
-        self._watching: asyncio.Task[None] | None = None
+        self._lookout: Lookout | None = None
         self._alone: Shelved | None = None
         self._secrets: dict[str, dict[str, Json]] = {}
 
     async def opened(self, session: Session) -> None:
         if self._file is not None:
             await self._read_alone(self._file)
-            self._is_known.set()
             self._offer(session)
             return
-        self._watching = asyncio.create_task(self._watch(session))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOOK):
-                await self._is_known.wait()
+        self._lookout = Lookout(session, self._put_up)
+        await self._lookout.begin()
 
     def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
         """What was typed for secret inputs; all that was, if its workflow is not known as it is now."""
@@ -101,14 +84,14 @@ class WorkflowAgent(Agent):
         return typed.arguments.hidden(current(self._shelf.workflows.get(typed.name)))
 
     async def closed(self, session: Session) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+        if self._lookout is not None:
+            await self._lookout.end()
         if self._store is not None:
             self._store.close()
 
     async def prompt(self, turn: Turn) -> StopReason:
-        await self._is_known.wait()
+        if self._lookout is not None:
+            await self._lookout.until_known()
         await self._tell_news(turn)
         try:
             return await self._answer(turn)
@@ -294,21 +277,6 @@ class WorkflowAgent(Agent):
     async def _read_alone(self, file: str) -> None:
         if current(self._alone) is None:
             self._alone = await in_thread(lambda: read_alone(file))
-
-    async def _watch(self, session: Session) -> None:
-        state = None
-        while True:
-            began = time.monotonic()
-            try:
-                found = await in_thread(lambda: state_of(session.cwd))
-                if found != state:
-                    state = found
-                    self._put_up(session, await in_thread(lambda: look_at(session.cwd)))
-            except Exception:
-                log.exception("the workflows of a session could not be looked at")
-            self._is_known.set()
-            # A clone may have any number of files: looking at them must not keep a processor busy.
-            await asyncio.sleep(max(INTERVAL, REST * (time.monotonic() - began)))
 
     def _put_up(self, session: Session, shelf: Shelf) -> None:
         self._shelf = shelf

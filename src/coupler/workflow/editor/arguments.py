@@ -18,6 +18,12 @@ from coupler.workflow.language.definition import Input, Workflow
 
 OPTIONS = ("-i", "--input")
 
+NAME = r"[A-Za-z_][A-Za-z0-9_-]*"
+"""What may be the name of an input, as a pattern."""
+
+ARGUMENTS = "arguments"
+"""The name of text that may hold a secret of whichever input, in what is kept of a prompt."""
+
 Kind = Literal["input", "option", "free"]
 """What a word is: an input, the option before one, or free text."""
 
@@ -25,7 +31,7 @@ Word = tuple[re.Match[str], Kind]
 
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'[^']*'"
 _WORD = re.compile(rf"(?P<before>(?:[^\s=\"']*=){{0,2}})(?P<quoted>{_QUOTED})(?=\s|$)|\S+", re.DOTALL)
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*)=")
+_NAME = re.compile(rf"({NAME})=")
 
 
 class Span(NamedTuple):
@@ -138,7 +144,7 @@ def _named(match: re.Match[str]) -> tuple[str, int]:
 
 
 def _span_name(name: str | None, workflow: Workflow) -> str:
-    return f"inputs.{name}" if name in workflow.inputs else "arguments"
+    return f"inputs.{name}" if name in workflow.inputs else ARGUMENTS
 
 
 def _unquoted(match: re.Match[str]) -> str:

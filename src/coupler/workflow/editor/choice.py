@@ -7,7 +7,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from coupler.agent.kept_trust import KeptTrust
-from coupler.extras import need
 from coupler.secrets import Masker, declared_secrets
 from coupler.workflow.editor.arguments import hint_of, words_in
 from coupler.workflow.editor.input_form import asked_for, wanted
@@ -16,6 +15,7 @@ from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowEr
 from coupler.workflow.language.inputs import as_input, bind, pairs_in
 from coupler.workflow.language.library import Library, is_path
 from coupler.workflow.language.trusting import untrusted_files
+from coupler.workflow.packages import need_packages
 
 if TYPE_CHECKING:
     from coupler.agent.command import Command
@@ -35,8 +35,7 @@ def bundle_of(given: str, directory: str, served: str | None, commands: Sequence
 
     Raises RefusedError. A path is nobody's word in a chat, where strangers' texts are pasted.
     """
-    for module in ("yaml", "jinja2"):
-        need(module, extra="workflows", feature="Running a workflow")
+    need_packages()
     library = Library(directory)
     if given != served:
         names = [each.name for each in library.all()]

@@ -150,26 +150,27 @@ class EditorFront(Front):
 
     async def ask(self, place: Place, question: str, answer: Input) -> Answer:
         reply = self._taken(place)
-        is_plain = answer.type == "string" and not answer.enum
+        problem = ""
         try:
             if reply is not None:
-                mentioned = reply.typed.as_answer(answer, self._turn.session.cwd)
-                return self._read(reply.text if mentioned is None else mentioned, answer)
-            # Plain text is what the chat is for.
-            filled = None if is_plain else await self._filled_in(question, answer)
-            problem = ""
+                return self._replied(reply, answer)
+            filled = await self._filled_in(question, answer)
+            if filled is not None:
+                return filled
         except InputError as error:
-            filled, problem = None, _about_answer(error, answer)
-        if filled is not None:
-            return filled
-        waiting = Waiting(str(place), "answer", _with_choices(question, answer), problem)
-        raise self._parked(waiting._replace(default=_default_of(answer)))
+            problem = _about_answer(error, answer)
+        asked = _with_choices(question, answer)
+        raise self._parked(Waiting(str(place), "answer", asked, problem, _default_of(answer)))
 
     async def message(self, place: Place, reply: str) -> str | None:
         written = self._taken(place)
         if written is None:
             raise self._parked(Waiting(str(place), "message", ""))
         return written.text if written.text.strip() else None
+
+    def _replied(self, reply: Reply, answer: Input) -> Answer:
+        mentioned = reply.typed.as_answer(answer, self._turn.session.cwd)
+        return self._read(reply.text if mentioned is None else mentioned, answer)
 
     def _read(self, text: str, answer: Input) -> Answer:
         """What was written as the answer that it means; raises InputError."""
@@ -179,6 +180,8 @@ class EditorFront(Front):
 
     async def _filled_in(self, question: str, answer: Input) -> Answer | None:
         """The answer by a form, which is shown again if it does not fit; raises InputError in the end."""
+        if answer.type == "string" and not answer.enum:
+            return None  # plain text is what the chat is for
         projection = await self._shown_projection()
         asked = question = projection.mask(question)
         for attempt in range(1, FORM_ATTEMPTS + 1):

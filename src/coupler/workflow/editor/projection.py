@@ -33,9 +33,7 @@ from coupler.workflow.journal.happenings import (
     PartFinished,
     PartStarted,
     Place,
-    Planned,
     RetryPlanned,
-    RunFinished,
     Said,
     StepFinished,
     StepStarted,
@@ -53,10 +51,6 @@ if TYPE_CHECKING:
 
 STATUSES = frozenset({"pending", "in_progress"})
 """Those that an agent's call may be said to have while it goes on."""
-
-
-PLANNED = (StepStarted, StepFinished, RetryPlanned, Planned, ApprovalGiven, RunFinished)
-"""What may change the plan."""
 
 
 class Projection:
@@ -177,8 +171,8 @@ class Projection:
                 self._steps.end_part(happening)
             case _:
                 self._show_rarer(happening)
-        if isinstance(happening, PLANNED):
-            self._plan_further(happening)
+        if self._plan.learn(happening):
+            self._send_plan()
 
     def _show_rarer(self, happening: AnyHappening) -> None:
         match happening:
@@ -192,10 +186,6 @@ class Projection:
             case Noted(place=place, text=text):
                 if place is None or not self._steps.append(place, f"{text}\n"):
                     self._voices.say_apart(text)
-
-    def _plan_further(self, happening: AnyHappening) -> None:
-        if self._plan.learn(happening):
-            self._send_plan()
 
     def _send_plan(self) -> None:
         self._outlet.send(self._plan.as_event())

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from coupler.agent.command import Command
 from coupler.config.errors import ConfigError, shown
 from coupler.config.lookup import project_workflows, workflows_directory
-from coupler.extras import MissingExtraError, need
+from coupler.extras import MissingExtraError
 from coupler.workflow.editor.arguments import hint_of
 from coupler.workflow.language.slash_commands import no_command
+from coupler.workflow.packages import need_packages
 
 if TYPE_CHECKING:
     from coupler.workflow.language.definition import Workflow
@@ -70,8 +71,7 @@ def state_of(directory: str) -> State:
 def look_at(directory: str) -> Shelf:
     """Read all of them; a file that cannot be used hides none of the others."""
     try:
-        for module in ("yaml", "jinja2"):
-            need(module, extra="workflows", feature="Running a workflow")
+        need_packages()
         from coupler.workflow.language.library import Broken, Library
 
         states = {state[0]: state for state in state_of(directory)}
@@ -97,8 +97,7 @@ def look_at(directory: str) -> Shelf:
 def read_alone(file: str) -> Shelved | None:
     """The workflow that is served alone; None if it cannot be read now."""
     try:
-        for module in ("yaml", "jinja2"):
-            need(module, extra="workflows", feature="Running a workflow")
+        need_packages()
         from coupler.workflow.errors import WorkflowError
         from coupler.workflow.language.reading import read_workflow
     except MissingExtraError:

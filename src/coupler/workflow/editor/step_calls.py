@@ -117,13 +117,7 @@ class StepCalls:
             name=started.id,
             title=title,
             kind=KINDS.get(started.kind, "other"),
-            origin=Origin(
-                run=self._run,
-                step=str(started.place),
-                branch=started.branch,
-                iteration=started.iteration,
-                attempt=started.attempt,
-            ),
+            origin=self._origin(started),
             around=self._around(started),
             locations=() if position is None else (ToolCallLocation(position.file, position.line),),
         )
@@ -202,13 +196,7 @@ class StepCalls:
             name=str(number),
             title=title_of_part(block.name if block is not None else started.place.path, started),
             kind="other",
-            origin=Origin(
-                run=self._run,
-                step=str(started.place),
-                branch=started.branch,
-                iteration=started.iteration,
-                attempt=started.attempt,
-            ),
+            origin=self._origin(started),
             around=block,
             is_part=True,
         )
@@ -247,6 +235,15 @@ class StepCalls:
             wanted = f"{first}+{number}"
         return self._ledger.announce(
             title, id=wanted, kind=kind, meta=meta, **{"status": "pending", **fields}
+        )
+
+    def _origin(self, started: StepStarted | PartStarted) -> Origin:
+        return Origin(
+            run=self._run,
+            step=str(started.place),
+            branch=started.branch,
+            iteration=started.iteration,
+            attempt=started.attempt,
         )
 
     def _tell(self, call: StepCall) -> None:
@@ -296,8 +293,7 @@ class StepCalls:
                 meta = with_outcome(call.origin.as_meta(), "cancelled")
                 self._ledger.settle(call.id, "failed", "cancelled", meta=meta)
             case "failed":
-                is_denied = error is None or error.kind == "denied"
-                reason = "denied" if is_denied or error is None else error.message
+                reason = "denied" if error is None or error.kind == "denied" else error.message
                 self._ledger.settle(call.id, "failed", whole_text(reason, "a reason"), **fields)
 
     def _open(self, place: Place) -> StepCall | None:

@@ -39,14 +39,6 @@ Each plan is told whole, and there is one for each step that begins or ends: the
 MOST_BEFORE = 20
 """How many of these stand before it, if there are more."""
 
-MARKS: dict[Status, str] = {
-    "skipped": "skipped",
-    "denied": "denied",
-    "failed": "failed",
-    "cancelled": "cancelled",
-}
-"""Plans know no other ends than completed: the others are told in words."""
-
 _UNKNOWN = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 """What is not known before its step begins, and is no text to read."""
 
@@ -66,7 +58,8 @@ class StepPlan:
         self._last = 0
         """The number of the step that has begun or ended last."""
         self._statuses: dict[str, PlanEntryStatus] = dict.fromkeys(self._titles, "pending")
-        self._marks: dict[str, str] = {}
+        self._marks: dict[str, Status] = {}
+        """How steps ended that did not end well: for a plan they are completed, so words have to tell it."""
         self._of_agents: dict[Place, tuple[PlanEntry, ...]] = {}
         self._denied: set[Place] = set()
         """Steps that somebody said no to: one that ends the run by that was not merely cancelled."""
@@ -113,16 +106,16 @@ class StepPlan:
         self._last = self._numbers[place.path]
         self._statuses[place.path] = "completed"
         is_denied = place in self._denied or (result.error is not None and result.error.kind == "denied")
-        status = "denied" if is_denied else result.status
-        if status in MARKS:
-            self._marks[place.path] = MARKS[status]
+        status: Status = "denied" if is_denied else result.status
+        if status != "success":
+            self._marks[place.path] = status
         return True
 
     def _leave_out(self) -> bool:
         """All went well without these: a `goto` went past them, or a `stop` came before them."""
         left = [step for step, status in self._statuses.items() if status == "pending"]
         self._statuses.update(dict.fromkeys(left, "completed"))
-        self._marks.update(dict.fromkeys(left, MARKS["skipped"]))
+        self._marks.update(dict.fromkeys(left, "skipped"))
         return bool(left)
 
     def _entries(self) -> Iterator[PlanEntry]:

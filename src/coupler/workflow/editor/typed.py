@@ -23,16 +23,13 @@ from coupler.schema.v1 import (
     TextContent,
     TextResourceContents,
 )
-from coupler.workflow.editor.arguments import secret_spans
+from coupler.workflow.editor.arguments import ARGUMENTS, NAME, secret_spans
 from coupler.workflow.language.definition import Input, Workflow
 
 _FIRST_SIGN = 0xF0000
 _SIGN = re.compile("[\U000f0000-\U000ffffd]")
 _ONLY_SIGNS = re.compile(r"[\s\U000f0000-\U000ffffd]+")
-_NAME_AT_END = re.compile(r"(?:^|\s)(?:-i\s+|--input[=\s]\s*)?[A-Za-z_][A-Za-z0-9_-]*=$")
-
-HIDDEN = "arguments"
-"""What stands for text that may hold a secret, in what is kept of a prompt."""
+_NAME_AT_END = re.compile(rf"(?:^|\s)(?:-i\s+|--input[=\s]\s*)?{NAME}=$")
 
 
 class Typed(NamedTuple):
@@ -71,7 +68,7 @@ class Typed(NamedTuple):
 
     def hidden(self, workflow: Workflow | None) -> dict[str, str]:
         """What must not be kept of it, by names; all of it, if it is not known which workflow is meant."""
-        spans = [(HIDDEN, 0, len(self.text))] if workflow is None else secret_spans(self.text, workflow)
+        spans = [(ARGUMENTS, 0, len(self.text))] if workflow is None else secret_spans(self.text, workflow)
         found = [each for name, start, end in spans for each in self._texts(name, start, end)]
         return {f"{name}.{number}" if number else name: text for number, (name, text) in enumerate(found)}
 

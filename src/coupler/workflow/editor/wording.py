@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from coupler.config.errors import shown
+from coupler.workflow.engine.titles import tells_only_kind
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import usage
 
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from coupler.workflow.language.definition import Json, Workflow
 
 MOST_RUNS = 10
-
-BLOCKS = frozenset({"parallel", "for_each", "while"})
-"""Steps whose branches and iterations are called by their ids."""
-
-_NO_NAME = re.compile(r"\d+ branches|for each \w+|while .*")
-"""What they are called if they have no description."""
 
 MOST_LISTED = 50
 """Workflows that are listed in one message."""
@@ -103,7 +97,7 @@ def question(run: str, waiting: Waiting) -> str:
 
 def title_of_step(id: str, kind: str, title: str) -> str:
     """What a step is called: with its id, as its parts are, if its title says only what kind it is of."""
-    return f"{id}: {title}" if kind in BLOCKS and _NO_NAME.fullmatch(title) else title
+    return f"{id}: {title}" if tells_only_kind(kind, title) else title
 
 
 def number_of(part: PartStarted | PartFinished) -> int:

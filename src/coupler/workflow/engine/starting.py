@@ -52,7 +52,6 @@ class Way:
     """The editor's session that the run belongs to."""
     mcp_servers: tuple[McpServer, ...] = ()
     """Those that whoever runs it has for all agents; of two with one name, these count."""
-
     choices: Mapping[str, Choices] = field(default_factory=dict)
     """What the user has chosen for good already, by the directories that it is about."""
 

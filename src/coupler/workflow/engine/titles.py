@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,13 @@ LONGEST = 80
 LINES = frozenset("\n\t")
 JOINERS = frozenset("\u200c\u200d")
 """Parts of words and of signs in many scripts: they hide nothing."""
+
+_UNDESCRIBED = {
+    "parallel": re.compile(r"\d+ branches"),
+    "for_each": re.compile(r"for each \w+"),
+    "while": re.compile(r"while .*"),
+}
+"""The titles that `_title_of_block` gives to steps with branches or iterations."""
 
 
 def title_of(step: Step, attempt: Attempt) -> str:
@@ -78,6 +86,11 @@ def plain_title(step: Step) -> str:
             return f"set {', '.join(step.values)}"
         case _:
             return _title_of_block(step)
+
+
+def tells_only_kind(kind: str, title: str) -> bool:
+    """Whether a step with branches or iterations has no title of its own, because nobody has described it."""
+    return kind in _UNDESCRIBED and _UNDESCRIBED[kind].fullmatch(title) is not None
 
 
 def _title_of_block(step: Parallel | ForEach | While | Call) -> str:

@@ -20,9 +20,8 @@ from coupler.workflow.errors import InvalidWorkflowError, Problem, WorkflowError
 from coupler.workflow.language.bundle import Bundle, gather_bundle
 from coupler.workflow.language.definition import Position, Workflow
 from coupler.workflow.language.reading import PartlyReadError, Reading, load, read_with_places
+from coupler.workflow.language.slash_commands import SUFFIXES
 from coupler.workflow.language.source import Fields, Scalar, parse
-
-SUFFIXES = (".yaml", ".yml")
 
 Origin = Literal["project", "user"]
 

@@ -6,6 +6,7 @@ ABORT, DONE, RESUME, RUNS = RESERVED = ("abort", "done", "resume", "runs")
 """The commands for runs, which no workflow can have."""
 
 SUFFIXES = (".yaml", ".yml")
+"""What the files of workflows end with; a name that ends so is taken for the path of one."""
 
 
 def no_command(name: str) -> str | None:
