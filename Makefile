@@ -12,7 +12,7 @@ AGENTS := tests/interop/agents
 READY := $(VENV)/.ready
 NODE_READY := $(NODE)/node_modules/.ready
 # Measuring makes tests twice as slow, so it is done for the layers that promise a coverage, and those alone.
-MEASURED := $(addprefix tests/,wire schema process store events agent sessions client)
+MEASURED := $(addprefix tests/,wire schema process store events agent sessions client workflow bridges)
 
 # Byte code is kept, whatever the shell says: the tests start thousands of processes.
 export PYTHONDONTWRITEBYTECODE =
@@ -46,7 +46,7 @@ format: $(READY) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) node ## Measure Coupler and both official SDKs in one run
+bench: $(READY) node ## Measure Coupler, both official SDKs and bridges to LangChain
 	$(BIN)/python bench $(BENCH_ARGS)
 
 docs: $(READY) ## Build the documentation into site/

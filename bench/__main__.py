@@ -1,11 +1,16 @@
-"""`make bench`: Coupler, both official SDKs and a bare program in one run, one table, the promises judged."""
+"""`make bench`: Coupler, both official SDKs and a bare program in one run, one table, the promises judged.
+
+Behind it the bridge to LangChain is compared with other such bridges, in tables of its own.
+"""
 
 import argparse
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from agent_process import PeerError
+from bridge import compare_bridges
 from deltas import measure_deltas
 from lasting import LASTING_MEASURES
 from measures import MEASURES, QUICK, Effort, warm_up
@@ -15,21 +20,45 @@ from steps import measure_steps
 from table import render
 from targets import TARGETS
 
+ALL_MEASURES = (*MEASURES, *LASTING_MEASURES, measure_steps, measure_deltas)
+BRIDGE = "the LangChain bridge"
+
 
 def main() -> int:
     options = parse_arguments()
-    effort = QUICK if options.quick else Effort()
     rounds = 1 if options.quick else options.rounds
+    parts = []
+    if any(options.only in take.__name__ for take in ALL_MEASURES):
+        parts.append(compare_libraries(rounds, options))
+    if options.only in BRIDGE:
+        parts.append(compare_bridges_if_possible(rounds, options))
+    text = "\n".join(part for part, _ in parts)
+    print(text)
+    if options.write:
+        options.write.write_text(f"# Results\n\nMade by `make bench`. Only the ratios travel.\n\n{text}")
+    return 1 if options.check and not all(is_kept for _, is_kept in parts) else 0
+
+
+def compare_libraries(rounds: int, options: argparse.Namespace) -> tuple[str, bool]:
+    """The table, and whether every target is kept."""
     with tempfile.TemporaryDirectory() as home:
-        results = measure(rounds, effort, Path(home), options.only)
-    table = render(results, rounds)
-    print(table)
+        results = measure(rounds, QUICK if options.quick else Effort(), Path(home), options.only)
     for failure in results.failures:
         print(failure, file=sys.stderr)
-    if options.write:
-        options.write.write_text(f"# Results\n\nMade by `make bench`. Only the ratios travel.\n\n{table}")
-    missed = [target for target in TARGETS if not target.is_kept(results)]
-    return 1 if options.check and missed else 0
+    return render(results, rounds), all(target.is_kept(results) for target in TARGETS)
+
+
+def compare_bridges_if_possible(rounds: int, options: argparse.Namespace) -> tuple[str, bool]:
+    """The same of the bridge to LangChain; the others of its kind have to be installed first."""
+    say(f"{rounds} rounds: {BRIDGE}")
+    try:
+        text, is_kept = compare_bridges(rounds, quick=options.quick)
+    except (PeerError, subprocess.CalledProcessError) as error:
+        print(f"{BRIDGE} was left out: {error}", file=sys.stderr)
+        return "", False
+    finally:
+        say("")
+    return f"## {BRIDGE[:1].upper()}{BRIDGE[1:]}\n\n{text}\n", is_kept
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,8 +77,7 @@ def measure(rounds: int, effort: Effort, home: Path, only: str) -> Results:
     """Measure every peer in every round, in turns, so that a disturbance of the machine hits all alike."""
     results = Results()
     peers = [peer for peer in all_peers() if is_ready(peer, home, results)]
-    all_measures = (*MEASURES, *LASTING_MEASURES, measure_steps, measure_deltas)
-    measures = [take for take in all_measures if only in take.__name__]
+    measures = [take for take in ALL_MEASURES if only in take.__name__]
     for number in range(rounds):
         for take in measures:
             for peer in peers:

@@ -34,6 +34,14 @@ PDF = "application/pdf"
             ImageContent("aa", "image/png"),
         ),
         ({"type": "image_url", "image_url": {"url": "data:image/png,aa"}}, None),
+        ({"type": "image", "base64": "/9j/4A=="}, ImageContent("/9j/4A==", "image/jpeg")),
+        ({"type": "image", "base64": "UklGRg=="}, ImageContent("UklGRg==", "image/webp")),
+        ({"type": "audio", "base64": "UklGRg=="}, AudioContent("UklGRg==", "audio/wav")),
+        ({"type": "audio", "base64": "SUQzBA=="}, AudioContent("SUQzBA==", "audio/mpeg")),
+        (
+            {"type": "file", "base64": "JVBERi0="},
+            EmbeddedResource(BlobResourceContents("JVBERi0=", "attachment:file", PDF)),
+        ),
         ({"type": "audio", "base64": "aa"}, AudioContent("aa", "audio/wav")),
         (
             {"type": "audio", "url": "https://example.com/"},
@@ -56,6 +64,7 @@ PDF = "application/pdf"
             {"type": "text-plain", "url": "https://example.com/a.txt"},
             ResourceLink("a.txt", "https://example.com/a.txt", mime_type="text/plain"),
         ),
+        ({"type": "image", "url": "http://[not"}, ResourceLink("image", "http://[not")),
         ({"type": "hologram"}, None),
         ({}, None),
     ],

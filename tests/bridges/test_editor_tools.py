@@ -6,6 +6,7 @@ import time
 import pytest
 
 from agent.steps import asks, cancel, end_of, final_call, text_of, tool_updates
+from bridges.acting import statuses
 from bridges.desk import Desk
 from coupler.bridges.langchain.editor.tools import editor_tools
 from process.test_child import gone_within
@@ -30,6 +31,7 @@ class TestReading:
         call = final_call(at.updates)
         assert at.asked == []
         assert (call["kind"], call["status"]) == ("read", "completed")
+        assert statuses(at.updates, call["toolCallId"]) == ["pending", "in_progress", "completed"]
         assert call["locations"][0]["path"] == str(tmp_path / "a.txt")
 
     def test_what_the_editor_has_not_saved_is_read(self, desk, tmp_path):

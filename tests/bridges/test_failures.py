@@ -14,7 +14,7 @@ from bridges.scripted_model import ScriptedModel, call, fail
 from client.stage import run
 from coupler import AgentError, connect
 from coupler.bridges.langchain.stream.failures import failure_of, retry_after, trouble_of
-from coupler.events import Notice
+from coupler.events import Notice, Thought
 
 
 async def prompted(graph, events=None):
@@ -67,6 +67,22 @@ def test_a_retry_by_middleware_is_seen():
     assert "could not be reached" in told(events, reply)
 
 
+def test_a_retry_is_seen_while_it_is_waited_for():
+    model = ScriptedModel(script=[[fail(ModelConnectionError("gone"))], ["Whole."]])
+    patient = ModelRetryMiddleware(max_retries=1, initial_delay=60.0)
+
+    async def look():
+        async with connect(create_agent(model, [], middleware=[patient])) as agent:
+            prompt, seen = (await agent.new()).prompt("hello"), ""
+            async for event in prompt:
+                if isinstance(event, Thought | Notice):
+                    seen = str(event)
+                    await prompt.cancel()
+            return seen
+
+    assert "could not be reached" in run(look())
+
+
 def told(events, reply):
     """What the user is told beside the answer."""
     notices = [event for event in events if isinstance(getattr(event, "event", event), Notice)]
@@ -96,6 +112,15 @@ def test_a_limit_of_calls_is_a_stop_reason():
     reply = run(prompted(create_agent(model, [nothing], middleware=[limit])))
 
     assert reply.stop_reason == "max_turn_requests"
+
+
+@pytest.mark.parametrize("error, kind", [(ConnectionError("gone"), "network"), (TimeoutError(), "timeout")])
+def test_what_everybody_raises_is_trouble_with_a_model_only_if_a_model_did(error, kind):
+    with pytest.raises(AgentError) as raised:
+        run(prompted(create_agent(ScriptedModel(script=[[fail(error)]]), [])))
+
+    assert raised.value.data["kind"] == kind
+    assert failure_of(type(error)("of a node")) is None
 
 
 def test_what_the_code_of_a_node_raises_is_no_trouble_with_a_model():

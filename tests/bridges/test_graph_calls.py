@@ -97,6 +97,17 @@ def commanding(id: Annotated[str, InjectedToolCallId]) -> Command:
     return Command(update={"messages": [ToolMessage("changed", tool_call_id=id)]})
 
 
+def test_what_a_tool_answers_in_the_agent_s_place_is_said():
+    @tool(return_direct=True)
+    async def look_up() -> str:
+        """Look it up."""
+        return "it is seven"
+
+    reply = reply_of(create_agent(ScriptedModel(script=[[call("look_up", "1")], ["never"]]), [look_up]))
+
+    assert reply.text == "it is seven"
+
+
 def test_a_tool_that_returns_a_command_has_its_message_as_result():
     [each] = reply_of(calling(commanding)).tool_calls
 

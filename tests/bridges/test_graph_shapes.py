@@ -40,6 +40,7 @@ def shapes():
         ("uncompiled", ["1: one", "3: two"]),
         ("own_saver", ["1: one", "3: two"]),
         ("restating", ["once", "once"]),
+        ("unmade", ["as a pair\n\nas a dictionary"] * 2),
         ("texts", ["You asked: one", "You asked: two"]),
         ("wishes", ["one, granted", "two, granted"]),
         ("errands", ["went to one", "went to two"]),

@@ -1,11 +1,15 @@
 """Interrupts of served graphs: reviews of tool calls in both forms, and questions with and without forms."""
 
+import json
+
 import pytest
 from langgraph.types import Interrupt
 
-from agent.steps import asks, cancel
-from bridges.ordering import accepted, offered
+from agent.steps import asks, cancel, final_call, text_of, update_of
+from bridges.ordering import accepted, offered, selected
 from coupler.bridges.langchain.asking.interrupts import answer_in_prompt
+from coupler.bridges.langchain.graph_run import MOST_MISFITS
+from raw_client import is_answer_to, texts
 
 WRITE = ("write_file", {"path": "a.txt", "content": "x"})
 LOOKUP = ("lookup", {"topic": "tea"})
@@ -97,6 +101,18 @@ class TestReviews:
         at.client._held.clear()
         assert at.does(LOOKUP) == [["success", "about tea"]]
 
+    def test_the_user_is_asked_about_all_calls_before_one_is_answered(self, order, form):
+        at = self.order(order, form)
+        prompt = at.client.prompt_request(at.id, json.dumps([WRITE, LOOKUP]))
+        at.client.send(prompt)
+
+        asked = [at.client.read_until(asks("session/request_permission"))[-1] for _ in range(2)]
+
+        assert {each["params"]["toolCall"]["toolCallId"] for each in asked} == {"call_1_0", "call_1_1"}
+        for each in asked:
+            at.client.send({"id": each["id"], "result": selected("allow_once")})
+        assert at.client.answer_to(prompt)["result"]["stopReason"] == "end_turn"
+
     def test_a_rule_of_coupler_toml_rejects_unasked(self, order, form, tmp_path):
         (tmp_path / "coupler.toml").write_text('[permissions]\ndeny = ["tool:lookup"]\n')
         at = self.order(order, form)
@@ -154,6 +170,38 @@ agent = agent_with(tools=[confirm])
     assert answers == [["success", "AND A?"], ["success", "AND B?"]]
 
 
+CONFIRMS = """
+@tool
+async def confirm(what: str) -> str:
+    "Confirm."
+    return interrupt(f"And {what}?")
+
+agent = agent_with(tools=[confirm, lookup])
+"""
+
+
+@pytest.mark.parametrize(
+    ("forms", "reason"), [(True, "the agent stopped before"), (False, "goes on with the next prompt")]
+)
+def test_a_call_whose_question_has_no_answer_was_not_carried_out(order, forms, reason):
+    at = order(CONFIRMS, forms=forms)
+    request = at.client.prompt_request(at.id, json.dumps([("confirm", {"what": "a"}), LOOKUP]))
+    at.client.send(request)
+    if forms:
+        *_, form = at.client.read_until(asks("elicitation/create"))
+        at.client.send({"id": form["id"], "result": {"action": "decline"}})
+
+    frames = at.client.read_until(lambda frame: is_answer_to(frame, request["id"]))
+
+    ended = final_call([update_of(frame) for frame in frames if is_about(frame, "call_1_0")])
+    assert ended["status"] == "failed"
+    assert reason in text_of(ended)
+
+
+def is_about(frame, call_id):
+    return frame.get("params", {}).get("update", {}).get("toolCallId") == call_id
+
+
 ASKS = """
 from langchain_core.messages import AIMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -207,6 +255,34 @@ def test_a_schema_that_no_form_can_show_is_answered_with_json(order):
     assert '"items"' in at.asked[0]["params"]["message"]
 
 
+def test_an_answer_that_the_graph_cannot_use_is_asked_for_again(order):
+    at = order(asking("Which?", ", response_schema=list[int]"), forms=True)
+    replies = iter([accepted(value='["one"]'), accepted(value="[1]")])
+
+    assert at.says("go", reply=lambda frame: next(replies)) == "[1]"
+    assert "The answer did not fit" in texts(at.updates)
+
+
+def test_answers_that_the_graph_can_never_use_end_the_turn(order):
+    at = order(asking("Which?", ", response_schema=list[int]"), forms=True)
+    request = at.client.prompt_request(at.id, "go")
+    at.client.send(request)
+    for _ in range(MOST_MISFITS + 1):
+        *_, form = at.client.read_until(asks("elicitation/create"))
+        at.client.send({"id": form["id"], "result": accepted(value='["one"]')})
+
+    assert "valid integer" in at.client.answer_to(request)["error"]["message"]
+
+
+def test_a_secret_is_not_asked_for_however_deep_it_is(order):
+    hidden = {"properties": {"login": {"type": "object", "properties": {"password": {"type": "string"}}}}}
+    at = order(asking("Sign in", f", response_schema={hidden}"), forms=True)
+
+    answer = at.client.call("session/prompt", at.client.prompt_request(at.id, "go")["params"])
+
+    assert "the question asks for a secret" in answer["error"]["message"]
+
+
 def test_without_forms_the_question_is_put_into_the_chat_and_the_next_prompt_answers_it(order):
     at = order(asking("Who is it?"))
 
@@ -248,7 +324,8 @@ def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_an
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1}', {"a": 1}),
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, "7", {"a": 7}),
         ({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}, "x", None),
-        ({"type": "array", "items": {"type": "integer"}}, "[1]", None),
+        ({"type": "array", "items": {"type": "integer"}}, "[1]", [1]),
+        ({"type": "array", "items": {"type": "integer"}}, "one", None),
     ],
 )
 def test_a_prompt_is_read_as_the_answer_if_it_fits(schema, text, answer):

@@ -4,11 +4,13 @@ import asyncio
 from types import SimpleNamespace
 from uuid import uuid4
 
+from langchain_core.callbacks.manager import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
+from langgraph.prebuilt import ToolRuntime
 
 from client.stage import run
-from coupler.bridges.langchain.stream.listener import Listener, ThreadListener
+from coupler.bridges.langchain.stream.listener import BREATH, Listener
 
 
 class Heard:
@@ -23,10 +25,27 @@ class Heard:
         return lambda *arguments, **named: self.told.append((name, *arguments))
 
 
-def listening():
-    outlet = SimpleNamespace(has_room=lambda: True)
+class Outlet:
+    """The way to a client that may be slower than the model."""
+
+    def __init__(self):
+        self.room = asyncio.Event()
+        self.room.set()
+        self.waits = 0
+
+    def has_room(self):
+        return self.room.is_set()
+
+    async def wait_for_room(self):
+        self.waits += not self.has_room()
+        await self.room.wait()
+
+
+def listening(outlet=None):
+    outlet = outlet or Outlet()
     heard = Heard()
-    current = SimpleNamespace(session=SimpleNamespace(outlet=outlet), namespaces={})
+    calls = SimpleNamespace(key=lambda call_id, parent: call_id)
+    current = SimpleNamespace(session=SimpleNamespace(outlet=outlet), namespaces={}, calls=calls)
     return Listener(current, heard), heard
 
 
@@ -61,22 +80,94 @@ def test_models_whose_answers_are_nobodys_business_are_not_heard():
 def test_what_a_thread_says_is_told_on_the_loop_in_order():
     async def hear():
         listener, heard = listening()
-        in_threads = ThreadListener(listener)
         chunks = [ChatGenerationChunk(message=AIMessageChunk(content=str(number))) for number in range(3)]
 
         def speak():
-            assert listener.ignore_llm
             for chunk in chunks:
-                in_threads.on_llm_new_token("", chunk=chunk, run_id=None)
-            in_threads.on_llm_new_token("", chunk=None, run_id=None)
-            in_threads.on_llm_error(ValueError("gone"), run_id=None)
+                listener.on_llm_new_token("", chunk=chunk, run_id=None)
+            listener.on_llm_new_token("", chunk=None, run_id=None)
+            listener.on_llm_error(ValueError("gone"), run_id=None)
 
         await asyncio.to_thread(speak)
         await asyncio.sleep(0)
-        assert in_threads.ignore_llm
         return [(told[0], getattr(told[-1], "content", "")) for told in heard.told]
 
     assert run(hear()) == [("take", "0"), ("take", "1"), ("take", "2"), ("fail_model", "")]
+
+
+def spoken(text):
+    return ChatGenerationChunk(message=AIMessageChunk(content=text))
+
+
+def reporting_to(kind, listener):
+    """What LangChain reports a model's tokens by."""
+    return kind(run_id=uuid4(), handlers=[listener], inheritable_handlers=[listener])
+
+
+def test_a_model_that_is_faster_than_its_client_is_held_up():
+    async def hear():
+        outlet = Outlet()
+        listener, heard = listening(outlet)
+        report = reporting_to(AsyncCallbackManagerForLLMRun, listener).on_llm_new_token
+        await report("a", chunk=spoken("a"))
+        outlet.room.clear()
+
+        held_up = asyncio.create_task(report("b", chunk=spoken("b")))
+        while not outlet.waits:
+            await asyncio.sleep(0)
+        told = len(heard.told), held_up.done()
+        outlet.room.set()
+        await held_up
+        return told
+
+    assert run(hear()) == (2, False)
+
+
+def test_others_get_their_turn_while_a_model_never_waits():
+    async def hear():
+        listener, heard = listening()
+        report = reporting_to(AsyncCallbackManagerForLLMRun, listener).on_llm_new_token
+
+        async def speak():
+            for _ in range(2 * BREATH):
+                await report("a", chunk=spoken("a"))
+
+        speaking = asyncio.create_task(speak())
+        seen = []
+        while not speaking.done():
+            await asyncio.sleep(0)
+            seen.append(len(heard.told))
+        return seen
+
+    assert BREATH + 1 in run(hear())
+
+
+def test_a_model_that_is_asked_without_awaiting_it_does_not_wait_for_the_loop_that_it_holds_up():
+    async def hear():
+        outlet = Outlet()
+        outlet.room.clear()
+        listener, heard = listening(outlet)
+        reporting_to(CallbackManagerForLLMRun, listener).on_llm_new_token("a", chunk=spoken("a"))
+        return len(heard.told), outlet.waits
+
+    assert run(hear()) == (1, 0)
+
+
+def test_what_a_tool_puts_out_is_told_under_its_call_and_the_outer_one_goes_on_afterwards():
+    async def hear():
+        listener, heard = listening()
+        outer, inner = uuid4(), uuid4()
+        for run_id, name in ((outer, "outer"), (inner, "inner")):
+            listener.on_tool_start({"name": name}, "", run_id=run_id, tool_call_id=name)
+            emit("begun")
+        listener.on_tool_end("", run_id=inner)
+        emit("goes on")
+        listener.on_tool_end("", run_id=outer)
+        emit("nobody's")
+        return [told[1:] for told in heard.told if told[0] == "output"]
+
+    emit = ToolRuntime(None, None, {}, None, None, None).emit_output_delta
+    assert run(hear()) == [("outer", "begun"), ("inner", "begun"), ("outer", "goes on")]
 
 
 def test_a_dead_turn_is_told_nothing():

@@ -145,6 +145,7 @@ def test_a_server_s_tool_is_titled_with_its_server_and_its_own_title() -> None:
         ("read_file", {"filePath": "../other/x", "line": 7}, [("/home/me/other/x", 7)]),
         ("read_files", {"paths": ["a", "b", "a"], "line": 7}, [(f"{CWD}/a", UNSET), (f"{CWD}/b", UNSET)]),
         ("open", {"file": "file:///etc/my%20hosts"}, [("/etc/my hosts", UNSET)]),
+        ("open", {"file": "file://[x"}, [(f"{CWD}/file:/[x", UNSET)]),
         ("move_file", {"source": "a", "destination": "b"}, [(f"{CWD}/a", UNSET), (f"{CWD}/b", UNSET)]),
         ("send", {"source": "a", "destination": "b"}, []),
         ("read", {"path": "https://example.org/x"}, []),

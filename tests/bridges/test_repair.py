@@ -62,3 +62,20 @@ def test_calls_without_results_in_the_middle_have_the_messages_stated_anew():
 
     assert isinstance(remove, RemoveMessage)
     assert [message.type for message in whole] == ["human", "ai", "tool", "human"]
+
+
+def test_a_call_with_the_id_of_an_earlier_one_that_was_answered_has_no_result_yet():
+    call = {"name": "add", "args": {}, "id": "call_0", "type": "tool_call"}
+    answered = [HumanMessage("a"), AIMessage("", tool_calls=[call]), ToolMessage("3", tool_call_id="call_0")]
+
+    [added] = mending([*answered, HumanMessage("b"), AIMessage("", tool_calls=[call])])
+
+    assert (added.tool_call_id, added.status) == ("call_0", "error")
+
+
+def test_a_call_without_an_id_gets_one_so_that_a_result_can_name_it():
+    call = {"name": "add", "args": {}, "id": None, "type": "tool_call"}
+
+    *_, message, result = mending([HumanMessage("a"), AIMessage("", tool_calls=[call])])
+
+    assert message.tool_calls[0]["id"] == result.tool_call_id != ""

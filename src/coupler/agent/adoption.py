@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from coupler.agent.agent import AdoptedAgent
+from coupler.agent.agent import AdoptedAgent, Agent
 from coupler.agent.serve_options import NO_OPTIONS, OptionError, ServeOptions
 from coupler.extras import MissingExtraError
 
@@ -53,6 +53,11 @@ def is_adoptable(value: Any) -> bool:
     # Modules are full of things of a framework; what is none of its graphs must not load the bridge.
     bridge = _bridge_to(value) if _package_of(value) in _GRAPHS else None
     return bridge is not None and bridge.is_adoptable(value)
+
+
+def made_by_factories() -> type[Agent]:
+    """What a factory's agents are before there is one: a module that has loaded a framework makes its."""
+    return AdoptedAgent if any(package in sys.modules for package in _GRAPHS) else Agent
 
 
 def refuse_graph_options(options: ServeOptions) -> None:

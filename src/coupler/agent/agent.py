@@ -89,6 +89,8 @@ class FunctionAgent(Agent):
 class AdoptedAgent(Agent):
     """An object of another framework as an agent: what it is called and found by is the object's."""
 
+    accepts = ("image", "audio", "resource")
+
     def __init__(self, origin: tuple[str, str], called: str) -> None:
         self.origin = origin
         """The module that the object is in, and its name there."""

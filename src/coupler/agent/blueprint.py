@@ -103,7 +103,8 @@ class Blueprint:
             own_name = "agent"
         module = factory.__module__ or ""
         version = options.version or distribution_version(module)
-        introduction = introduce(Agent, options._replace(name=options.name or own_name, version=version))
+        named = options._replace(name=options.name or own_name, version=version)
+        introduction = introduce(adoption.made_by_factories(), named)
 
         async def agent_for(session: Session) -> Agent:
             made = factory(session)

@@ -25,6 +25,7 @@ from coupler.agent.agent import Agent
 from coupler.agent.blueprint import Backing, Blueprint
 from coupler.agent.errors import TARGET_FAILED, describe
 from coupler.agent.forecast import Forecast
+from coupler.agent.garbage import kept_while_importing
 from coupler.agent.introduction import introduce
 from coupler.agent.known_secrets import environment_masker
 from coupler.agent.memory import Memory, Record
@@ -46,6 +47,9 @@ NEEDED_BY_SESSIONS = (
     "coupler.store.sessions",
     "coupler.config",
 )
+
+HEAD_START = 0.1
+"""Seconds that a client has to ask for its first session before the imports begin."""
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the thread that imports lets the loop go on."""
@@ -71,6 +75,7 @@ class Loading:
         self._while_importing = while_importing
         self._outcome: Blueprint | RpcError | None = None
         self._done = asyncio.Event()
+        self._wanted = asyncio.Event()
         self._waiting = 0
         self._has_foreseen = False
         if not isinstance(served.target, str):
@@ -120,6 +125,7 @@ class Loading:
 
     async def blueprint(self) -> Blueprint:
         """The loaded target; raises what is to be answered if it could not be loaded."""
+        self._wanted.set()
         self._waiting += 1
         try:
             await self._done.wait()
@@ -134,11 +140,18 @@ class Loading:
         """Import what an earlier start's record allowed to leave for later."""
         if self._record is not None and not self.is_done:
             if self.forecast is not None:
-                # What the first session needs: it will not wait for the target, and imports disturb another.
-                for name in NEEDED_BY_SESSIONS:
-                    importlib.import_module(name)
+                await self._give_head_start()
             await _import_in_thread(self._record.packages)
             self._load(self._served.target)
+
+    async def _give_head_start(self) -> None:
+        """Have what the first session needs: it does not wait for the target, and is done before it."""
+        for name in NEEDED_BY_SESSIONS:
+            importlib.import_module(name)
+        # As soon as the session is answered, its agent is wanted. Imports meanwhile would double its time.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEAD_START):
+                await self._wanted.wait()
 
     def _introduce(self) -> Introduction:
         if self._record is not None:
@@ -205,7 +218,8 @@ async def _import_in_thread(modules: list[str]) -> None:
     # The loop has little to do and must not wait for it: a thread that imports never lets go by itself.
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        await done.wait()
+        with kept_while_importing():
+            await done.wait()
     finally:
         sys.setswitchinterval(usual)
 

@@ -229,9 +229,10 @@ def _sort_out(imported: list[str]) -> tuple[dict[str, str], list[str]]:
         origin = getattr(sys.modules.get(name), "__dict__", {}).get("__file__")
         if not isinstance(origin, str):
             continue
-        if is_installed(origin):
+        # Coupler's own are installed wherever they are: a heavy target's bridge is heavy, too.
+        if is_installed(origin) or origin.startswith(_COUPLER):
             packages.append(name)
-        elif not origin.startswith((_STANDARD_LIBRARY, _COUPLER)):
+        elif not origin.startswith(_STANDARD_LIBRARY):
             files[origin] = _hash_file(origin)
     return files, packages
 

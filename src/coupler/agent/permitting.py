@@ -110,6 +110,16 @@ class Permitting:
         """Whether a rule is against anything, or wants to be asked about anything."""
         return self._permissions.has_restrictions
 
+    def judge_now(self, action: Action) -> Verdict:
+        """The same for who cannot wait, by what is known already."""
+        return self._permissions.judge(action)
+
+    async def may_refuse(self) -> bool:
+        """Whether a rule or a choice is against anything, or wants to be asked."""
+        await self._refresh()
+        chosen = (*self.choices.session, *self.choices.kept)
+        return self.has_restrictions or any(rule.effect != "allow" for rule in chosen)
+
     def close(self) -> None:
         """The session is left, and what was chosen for it forgotten."""
         self.choices.close()

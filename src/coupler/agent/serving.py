@@ -25,6 +25,7 @@ from coupler.agent.ending import (
     leave,
     own_signals,
 )
+from coupler.agent.garbage import look_less_often
 from coupler.agent.hello import Greeting
 from coupler.agent.loading import Loading
 from coupler.agent.log_gate import keep_secrets_from_logs
@@ -221,6 +222,7 @@ async def _serve(
 async def _load_after_hello(connection: AgentConnection, loading: Loading) -> None:
     await connection.initialized.wait()
     await loading.run()
+    look_less_often()
 
 
 def _exit_without_client() -> None:

@@ -44,6 +44,17 @@ def restate(state: MessagesState):
 restating = linear(MessagesState, restate).compile()
 
 
+def write_pair(state: MessagesState):
+    return {"messages": [("ai", "as a pair")]}
+
+
+def write_dictionary(state: MessagesState):
+    return {"messages": {"role": "assistant", "content": "as a dictionary"}}
+
+
+unmade = linear(MessagesState, write_pair, write_dictionary).compile()
+
+
 class Question(TypedDict):
     question: str
     answer: NotRequired[str]

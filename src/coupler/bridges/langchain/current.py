@@ -54,7 +54,7 @@ class Current:
 
     @property
     def call_id(self) -> str | None:
-        """The id of the tool call whose code is running, as its model gave it."""
+        """The key of the tool call whose code is running: what `calls` knows it by."""
         return running_call.get()
 
     def progress(self, text: str) -> Told:
@@ -69,9 +69,10 @@ class Current:
         self.call_on_loop(self.calls.append, call_id, text)
         return Told(self)
 
-    def calls_around(self, namespace: tuple[str, ...]) -> bool:
-        """Whether a graph runs inside of a tool call."""
-        return any(place in self.namespaces for place in namespace)
+    def call_around(self, namespace: tuple[str, ...]) -> str | None:
+        """The tool call that a graph runs in; None for one that runs in none."""
+        around = (self.namespaces[place] for place in reversed(namespace) if place in self.namespaces)
+        return next(around, None)
 
     async def ask(self, message: str, spec: Any) -> Answer[Any]:
         """Ask the user; see `Turn.ask`."""
@@ -117,7 +118,7 @@ def enter(value: Current) -> None:
 
 
 running_call: ContextVar[str | None] = ContextVar("coupler_running_tool_call", default=None)
-"""The id of the tool call that the running code is in; tasks and threads that it starts are in it too."""
+"""The key of the tool call that the running code is in; tasks and threads that it starts are in it too."""
 
 _current: ContextVar[Current | None] = ContextVar("coupler_current_prompt", default=None)
 

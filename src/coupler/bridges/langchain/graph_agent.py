@@ -6,7 +6,6 @@ between goes on from what its client was told, and not from what it was not.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 from langgraph.prebuilt import ToolNode
 
 from coupler.agent.agent import AdoptedAgent
+from coupler.agent.errors import store_failed
 from coupler.bridges.langchain.current import Current, enter
 from coupler.bridges.langchain.declared import declared_in
 from coupler.bridges.langchain.graph_run import Graph, GraphRun
 from coupler.bridges.langchain.guard import guarded
 from coupler.bridges.langchain.mcp.tools import begin as begin_mcp
-from coupler.bridges.langchain.mcp.tools import warn_if_unused
+from coupler.bridges.langchain.mcp.tools import tell_if_unused
 from coupler.bridges.langchain.shape import Shape
 from coupler.bridges.langchain.state.saver import copy_thread, file_beside, savers
+from coupler.bridges.langchain.state.saver_in_threads import awaitable
 from coupler.bridges.langchain.stream.context_size import context_sizes
 from coupler.bridges.langchain.stream.failures import failure_of, stop_of_error
 from coupler.bridges.langchain.stream.model_run import Look
@@ -32,6 +33,7 @@ from coupler.bridges.langchain.threads import have_enough_threads
 from coupler.bridges.langchain.tool_calls.calls import ToolCalls
 from coupler.bridges.langchain.tool_calls.presentation import Presentation
 from coupler.schema.v1 import StopReason
+from coupler.store.errors import StoreError
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -47,13 +49,11 @@ log = logging.getLogger("coupler.bridges.langchain")
 class GraphAgent(AdoptedAgent):
     """One graph, for any number of sessions."""
 
-    accepts = ("image", "audio", "resource")
-
     def __init__(
         self, graph: Graph, origin: tuple[str, str], called: str, *, look: Look, store: str | None
     ) -> None:
         super().__init__(origin, called)
-        self.graph = guarded(graph)
+        self.graph = guarded(awaitable(graph))
         self.tools = tools_of(graph)
         self.modes, self.options = declared_in(graph)
         self._look = look
@@ -135,13 +135,13 @@ class GraphAgent(AdoptedAgent):
         run = GraphRun(self._with_saver(), self._checkpointer, self._shape, current, projection)
         try:
             stop = await run.perform()
-            warn_if_unused(turn.session)
+            await tell_if_unused(turn)
             return stop
-        except asyncio.CancelledError:
-            await run.look_where_it_stopped()
-            raise
         except Exception as error:
             return await self._end_with(error, run, projection)
+        except BaseException:  # a cancel, or a tool that wants to end the process
+            await run.look_where_it_stopped()
+            raise
 
     async def _end_with(self, error: Exception, run: GraphRun, projection: Projection) -> StopReason:
         projection.fail_open()
@@ -149,7 +149,9 @@ class GraphAgent(AdoptedAgent):
         stop = stop_of_error(error)
         if stop is not None:
             return stop
-        failure = failure_of(error)
+        if isinstance(error, StoreError):
+            raise store_failed(error) from error
+        failure = failure_of(error, projection.model_error)
         if failure is None:
             raise error
         log.warning("the model failed: %s", failure.message)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from langchain_core.messages import ToolMessage
 from langgraph.channels import DeltaChannel
+from langgraph.errors import is_invalid_resume
 from langgraph.pregel import Pregel
+from pydantic import ValidationError
 
+from coupler.bridges.langchain.asking.gate import gates
 from coupler.bridges.langchain.state.repair import mending, results_in
 from coupler.bridges.langchain.state.saver import Saver
-from coupler.bridges.langchain.stream.listener import Listener, ThreadListener
+from coupler.bridges.langchain.stream.listener import Listener
+from coupler.bridges.langchain.tool_calls import output_writer
 from coupler.schema.v1 import StopReason
 
 if TYPE_CHECKING:
@@ -30,6 +36,12 @@ Graph = Pregel[Any, Any, Any, Any]
 
 LAST_LOOK = 1.0
 """Seconds that a turn that was cut off may take to find out how far it came."""
+
+MOST_MISFITS = 3
+"""Answers in one prompt that may be of no use to the graph before the prompt fails."""
+
+STOPPED = "the agent stopped before this was done"
+WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
 
 
 class GraphRun:
@@ -49,15 +61,17 @@ class GraphRun:
         self._current = current
         self._projection = projection
         self._session = current.session
-        listener = Listener(current, projection)
-        self._listeners: Any = [listener, ThreadListener(listener)]
+        self._listeners: Any = [Listener(current, projection)]
         self._values: Any = None
+        self._is_waiting = False
+        self._misfits = 0
 
     async def perform(self) -> StopReason | None:
         """Run the graph to its end, as often as it stops to ask something."""
+        self._listeners = [*await gates(self._current), *self._listeners]
         await self._drop_what_was_not_answered()
         given = await self._given()
-        await self._stream(given, self._config(self._session.state.get("checkpoint")))
+        await self._go_on(given, self._config(self._session.state.get("checkpoint")))
         while self._projection.interrupts:
             interrupts, self._projection.interrupts = self._projection.interrupts, []
             # Imported on use: most graphs never stop to ask.
@@ -66,11 +80,24 @@ class GraphRun:
             answers = await answers_to(interrupts, self._current)
             if answers is None:
                 break  # the turn is over, and the graph waits
-            await self._stream(answers, self._config())
+            await self._go_on(answers, self._config())
         await self._note_checkpoint()
+        self._fail_what_waits()
         await self._say_output()
         self._current.board.finish()
         return self._projection.stop
+
+    async def _go_on(self, given: Any, config: RunnableConfig) -> None:
+        """Run the graph until it ends or asks; an answer that it cannot use leaves its question open."""
+        try:
+            await self._stream(given, config)
+        except ValidationError as error:
+            if not is_invalid_resume(error) or self._misfits == MOST_MISFITS:
+                raise
+            self._misfits += 1
+            await self._current.turn.notice("The answer did not fit", _misfit(error), severity="warning")
+            state = await self._graph.aget_state(_place(self._config()))
+            self._projection.interrupts = [*state.interrupts]
 
     async def _given(self) -> Any:
         """What the graph goes on with: the prompt, as a new input or as the answer to what it has asked."""
@@ -100,14 +127,16 @@ class GraphRun:
             log.warning("the next prompt goes on from the turn before: %s", error)
 
     async def _stream(self, given: Any, config: RunnableConfig) -> None:
-        modes: Any = ["updates", "custom", "tools"]
+        modes: Any = ["updates", "custom"] if output_writer.IS_KNOWN else ["updates", "custom", "tools"]
         stream: AsyncIterator[Any] = self._graph.astream(given, config, stream_mode=modes, subgraphs=True)
         async for namespace, mode, told in stream:
             if mode == "updates":
                 self._projection.update(namespace, told)
             elif mode == "tools":
                 if told["event"] == "tool-output-delta":
-                    self._projection.output(told["tool_call_id"], told["delta"])
+                    parent = self._current.call_around(namespace)
+                    key = self._current.calls.open_key(told["tool_call_id"], parent)
+                    self._projection.output(key, told["delta"])
             elif mode == "custom":
                 self._projection.custom(told)
             await self._session.outlet.wait_for_room()
@@ -124,9 +153,13 @@ class GraphRun:
     async def _drop_what_was_not_answered(self) -> None:
         """Checkpoints that no answer names: of earlier steps, and of a turn that a kill has cut off."""
         checkpoint = self._session.state.get("checkpoint")
+        if checkpoint is None:
+            with contextlib.suppress(NotImplementedError):
+                await self._saver.adelete_thread(self._session.state["thread"])
+            return
         # Some states are kept as differences to those before them.
         grows = any(isinstance(channel, DeltaChannel) for channel in self._graph.channels.values())
-        if isinstance(self._saver, Saver) and checkpoint is not None and not grows:
+        if isinstance(self._saver, Saver) and not grows:
             await self._saver.keep_only(self._session.state["thread"], checkpoint)
 
     async def _begin_anew(self) -> None:
@@ -149,7 +182,7 @@ class GraphRun:
     async def _note_checkpoint(self, unfinished: str = "") -> None:
         """The turn ends here; its row in the journal says so."""
         state = await self._graph.aget_state(_place(self._config()))
-        self._values = state.values
+        self._values, self._is_waiting = state.values, bool(state.next)
         noted = state.config["configurable"].get("checkpoint_id")
         changed = {**self._session.state, "checkpoint": noted}
         if unfinished:
@@ -158,11 +191,35 @@ class GraphRun:
             changed["asked"] = True
         self._session.state = changed
 
+    def _fail_what_waits(self) -> None:
+        """The graph has stopped in the middle: calls that are open there were not carried out."""
+        if self._is_waiting:
+            reason = WAITS_FOR_ANSWER if self._current.asked_in_chat else STOPPED
+            self._current.calls.settle_open("failed", reason)
+
     async def _say_output(self) -> None:
-        if not self._projection.has_spoken and not self._shape.has_messages:
-            text = self._shape.answer(self._values, self._current.turn.text)
-            if text:
-                await self._current.turn.say(text)
+        """What answers the prompt and is no message of a model: said, if nobody has."""
+        if self._shape.has_messages:
+            text = self._direct_answer()
+        else:
+            is_said = self._projection.has_spoken
+            text = "" if is_said else self._shape.answer(self._values, self._current.turn.text)
+        if text:
+            self._current.turn.begin_new_message()
+            await self._current.turn.say(text)
+
+    def _direct_answer(self) -> str:
+        """The result of a tool that answers in the agent's place (`return_direct`), if that is the end."""
+        last = next(reversed(self._shape.messages(self._values)), None)
+        if not isinstance(last, ToolMessage) or last.status == "error" or self._is_waiting:
+            return ""
+        tool = self._current.tools.get(last.name or "")
+        return str(last.text) if tool is not None and tool.return_direct else ""
+
+
+def _misfit(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ": ".join([*map(str, first["loc"]), first["msg"]])
 
 
 def _place(config: RunnableConfig) -> RunnableConfig:

@@ -17,6 +17,7 @@ from langgraph.errors import GraphBubbleUp, is_invalid_resume
 from langgraph.prebuilt import ToolNode, tool_node
 
 from coupler.agent.errors import describe
+from coupler.bridges.langchain.asking.gate import judged_call
 from coupler.bridges.langchain.asking.permission import permit
 from coupler.bridges.langchain.current import current
 
@@ -55,7 +56,10 @@ def _guarded_node(node: ToolNode) -> ToolNode:
             if prompt is None:
                 return await execute(request)
             decision = await permit(prompt, request.tool_call, request.tool, effect=None)
-            return await execute(request) if decision.runs else decision.message_for(request.tool_call)
+            if not decision.runs:
+                return decision.message_for(request.tool_call)
+            judged_call.set(request.tool_call["id"])
+            return await execute(request)
 
         try:
             return await (

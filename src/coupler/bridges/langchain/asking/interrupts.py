@@ -9,7 +9,7 @@ questions are put into the chat, the turn ends, and the next prompt is the answe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -18,6 +18,7 @@ from langgraph.types import Command, Interrupt
 from coupler.agent.form import Form, FormError
 from coupler.agent.json_value import json_value
 from coupler.agent.question import ASKED_IN_CHAT
+from coupler.agent.sensitive import names_secret
 from coupler.bridges.langchain.asking.permission import DECISIONS, USUAL, Decision, DecisionName, permit
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 LONGEST_QUESTION = 4000
 """Characters of a question that is made of a value."""
+
+SECRET = (
+    "the question asks for a secret, and forms are no place for one: "
+    "ask for secrets with `acp.current().turn.ask_url(…)`"
+)
 
 _QUESTIONS = ("question", "message", "prompt", "query", "description", "title", "text")
 _CHOICES = ("options", "choices")
@@ -129,7 +135,7 @@ async def _review_single(interrupt: Interrupt[Any], current: Current) -> dict[st
     call: ToolCall = {
         "name": value["name"],
         "args": dict(value["args"]),
-        "id": value["tool_call_id"],
+        "id": current.calls.open_key(value["tool_call_id"], None),
         "type": "tool_call",
     }
     allowed = _known(_decisions_in(interrupt.response_schema))
@@ -202,6 +208,8 @@ async def _ask(interrupt: Interrupt[Any], current: Current) -> Any:
     try:
         Form.of(spec)
     except ValueError:
+        if any(map(names_secret, _names_in(spec))):
+            raise ValueError(SECRET) from None
         # No form can show it: the schema is told instead, and the answer written as JSON.
         question, spec = f"{question}\n\nAnswer with JSON of this schema: {_as_json(spec)}", _AsJson
     answer = await current.turn.ask(question, _form(spec))
@@ -210,6 +218,17 @@ async def _ask(interrupt: Interrupt[Any], current: Current) -> Any:
     if answer.reason == ASKED_IN_CHAT:
         current.asked_in_chat = True
     return _NONE
+
+
+def _names_in(schema: object) -> Iterator[str]:
+    """The names of all fields that a schema has, however deep."""
+    if isinstance(schema, Mapping):
+        properties = schema.get("properties")
+        yield from map(str, properties) if isinstance(properties, Mapping) else ()
+        schema = [*schema.values()]
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _names_in(part)
 
 
 class _AsJson:
@@ -263,7 +282,10 @@ def _as_json(value: object) -> str:
 
 def _read(schema: Mapping[str, Any], text: str) -> Any:
     """A prompt as an answer of this schema: a single value as it is written, more as JSON."""
-    form: Form[Any] = Form.of(schema)
+    try:
+        form: Form[Any] = Form.of(schema)
+    except ValueError:
+        return msgspec.json.decode(text)  # what no form can show was asked for as JSON
     if (options := form.sole_choice) is not None:
         wanted = text.strip().casefold()
         for option in options:

@@ -18,8 +18,9 @@ from msgspec import UNSET
 
 from coupler.agent.json_value import json_value
 from coupler.bridges.langchain.asking.arguments_form import arguments_form
-from coupler.bridges.langchain.tool_calls.arguments import Arguments, addresses_in, command_in, judged_paths
+from coupler.bridges.langchain.tool_calls.arguments import Arguments
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
+from coupler.bridges.langchain.tool_calls.judged import Judged
 from coupler.bridges.langchain.tool_calls.kinds import about_tool
 from coupler.permission.action import Action
 from coupler.schema.v1 import PermissionOption, PermissionToolCall
@@ -45,6 +46,7 @@ NOBODY_HEARS = (
     "not permitted: nobody can be asked while `invoke` holds up the event loop; "
     "its author should await `ainvoke`, or run it in a plain function"
 )
+RESULT = "What is the model to read as the result?"
 NO_FORMS = "not permitted: the decisions that are allowed need a form, and the client cannot show one"
 
 LOOP_PATIENCE = 5.0
@@ -105,22 +107,23 @@ async def permit(
     args = dict(call["args"])
     if effect == "deny":
         return Decision("reject", args, f"not permitted: {because or 'it is denied'}")
-    call_id, calls = call["id"] or "", current.calls
-    # What was decided before was decided about these arguments: others are a new question.
-    is_known = call_id in calls and calls.arguments(call_id) == args
-    calls.announce(call_id, call["name"], args)
-    if effect is None and (asks_itself(tool) or (is_known and call_id in calls.permitted)):
+    calls, parent = current.calls, current.call_id
+    key = calls.key(call["id"] or "", parent)
+    # What was decided before was decided about this tool and these arguments: others are a new question.
+    calls.withdraw(key, call["name"], args)
+    calls.announce(key, call["name"], args, parent=parent)
+    if effect is None and (asks_itself(tool) or key in calls.permitted):
         return Decision("approve", args)
     action = action_of(current, call["name"], tool, args, is_gated=effect == "ask")
     permitting = current.session.project.permitting()
     verdict = await permitting.judge(action)
     if verdict.decision == "deny":
         return Decision("reject", args, f"not permitted: {verdict.reason}")
-    is_open = verdict.decision == "ask" and not (is_known and call_id in calls.approved)
+    is_open = verdict.decision == "ask" and key not in calls.approved
     if is_open and (effect == "ask" or _is_against(verdict, permitting)):
-        return await _asked(current, call, tool, action, decisions, message)
+        return await _asked(current, key, call, tool, action, decisions, message)
     if effect is not None:
-        calls.permitted.add(call_id)
+        calls.permitted.add(key)
     return Decision("approve", args)
 
 
@@ -129,6 +132,18 @@ def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **w
     if current.is_on_loop or not _is_served(current.loop):
         return Decision("reject", dict(call["args"]), NOBODY_HEARS)
     return asyncio.run_coroutine_threadsafe(permit(current, call, tool, **wishes), current.loop).result()
+
+
+def judge_now(current: Current, call: ToolCall) -> str | None:
+    """Why a tool may not run that is run where nobody can wait for an answer; None if it may."""
+    action = action_of(current, call["name"], None, call["args"], is_gated=False)
+    permitting = current.session.project.permitting()
+    verdict = permitting.judge_now(action)
+    if verdict.decision == "deny":
+        return f"not permitted: {verdict.reason}"
+    is_approved = current.calls.key(call["id"] or "", current.call_id) in current.calls.approved
+    is_open = verdict.decision == "ask" and not is_approved
+    return NOBODY_HEARS if is_open and _is_against(verdict, permitting) else None
 
 
 def _is_served(loop: asyncio.AbstractEventLoop) -> bool:
@@ -145,13 +160,14 @@ def action_of(
     session, about = current.session, about_tool(tool)
     kind = current.presentation.kind(name, tool, args)
     server = about.get("server")
+    judged = Judged(args, kind, session.cwd)
     return Action(
         kind=kind,
         name=str(about.get("tool") or name),
         server=str(server) if server is not None else None,
-        paths=judged_paths(args, kind, session.cwd),
-        command=command_in(args) if kind in ("execute", "other") else None,
-        urls=addresses_in(args) if kind in ("fetch", "other") else (),
+        paths=judged.paths,
+        command=judged.command,
+        urls=judged.addresses,
         cwd=session.cwd,
         roots=session.roots,
         is_gated=is_gated,
@@ -171,13 +187,14 @@ def _is_against(verdict: Verdict, permitting: Permitting) -> bool:
 
 async def _asked(
     current: Current,
+    key: str,
     call: ToolCall,
     tool: BaseTool | None,
     action: Action,
     decisions: Collection[DecisionName],
     message: str | None,
 ) -> Decision:
-    args, call_id = dict(call["args"]), call["id"] or ""
+    args = dict(call["args"])
     has_forms = current.turn.editor.offers("elicitation.form")
     offered = [name for name in DECISIONS if name in decisions and (has_forms or name not in NEED_FORMS)]
     if offered in ([], ["reject"]):
@@ -187,30 +204,32 @@ async def _asked(
     always = [
         kind for name, kind in (("approve", "allow_always"), ("reject", "reject_always")) if name in offered
     ]
-    current.calls.wait(call_id)
+    current.calls.wait(key)
     permission = await current.session.project.permitting().decide(
-        current.turn, _as_asked(current, call, tool, message), action, None, own, always
+        current.turn, _as_asked(current, key, call, tool, message), action, None, own, always
     )
     if permission.option in NEED_FORMS:
-        return await _filled_in(current, call, tool, permission.option)
+        return await _filled_in(current, key, call, tool, permission.option)
     if not permission.is_given:
         return Decision("reject", args, permission.reason)
-    _go_on(current.calls, call_id)
+    _go_on(current.calls, key, call["name"], args)
     return Decision("approve", args)
 
 
-async def _filled_in(current: Current, call: ToolCall, tool: BaseTool | None, option: str | None) -> Decision:
+async def _filled_in(
+    current: Current, key: str, call: ToolCall, tool: BaseTool | None, option: str | None
+) -> Decision:
     """What the user writes: other arguments, or the result itself."""
-    args, name, call_id = dict(call["args"]), call["name"], call["id"] or ""
+    args, name = dict(call["args"]), call["name"]
     form: Any = str if option == "respond" else arguments_form(tool, args)
     if form is None:
-        _go_on(current.calls, call_id)  # there is nothing that could be changed
+        _go_on(current.calls, key, name, args)  # there is nothing that could be changed
         return Decision("approve", args)
     title = current.presentation.title(name, tool, args)
     kind = current.presentation.kind(name, tool, args)
-    async with JoinedCall(current, call_id, title, kind=kind, name=name):
+    async with JoinedCall(current, key, title, kind=kind, name=name):
         try:
-            answer = await current.turn.ask(title, form)
+            answer = await current.turn.ask(f"{title}\n\n{RESULT}" if option == "respond" else title, form)
         except ValueError as error:
             return Decision("reject", args, f"not permitted: the user could not be asked: {error}")
     if not answer.accepted:
@@ -223,16 +242,16 @@ async def _filled_in(current: Current, call: ToolCall, tool: BaseTool | None, op
     verdict = await current.session.project.permitting().judge(action)
     if verdict.decision == "deny":
         return Decision("reject", args, f"not permitted: {verdict.reason}")
-    current.calls.rewrite(call_id, changed)
-    _go_on(current.calls, call_id)
+    current.calls.rewrite(key, changed)
+    _go_on(current.calls, key, name, changed)
     return Decision("edit" if changed != args else "approve", changed)
 
 
 def _as_asked(
-    current: Current, call: ToolCall, tool: BaseTool | None, message: str | None
+    current: Current, key: str, call: ToolCall, tool: BaseTool | None, message: str | None
 ) -> PermissionToolCall:
     name, args, calls = call["name"], call["args"], current.calls
-    client_id = calls.show(call["id"] or "")
+    client_id = calls.show(key)
     shown = [*current.session.outlet.ledger.content(client_id)]
     shown += [item for item in current.presentation.preview(name, args) if item not in shown]
     if message is not None:
@@ -255,7 +274,9 @@ def _text(message: str) -> Any:
     return text_content(message)
 
 
-def _go_on(calls: ToolCalls, id: str) -> None:
-    calls.approved.add(id)
-    calls.permitted.add(id)
-    calls.run(id)
+def _go_on(calls: ToolCalls, key: str, name: str, args: dict[str, Any]) -> None:
+    # Another call with the same id may have been told meanwhile: what was asked about was this one.
+    if calls.is_like(key, name, args):
+        calls.approved.add(key)
+        calls.permitted.add(key)
+    calls.run(key)

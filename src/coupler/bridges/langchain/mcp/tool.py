@@ -95,7 +95,8 @@ class McpTool(BaseTool):
             return await self._servers.call(tool.server, tool.name, arguments, CALL_LIMIT)
         if prompt is None or prompt.session is not self._session():
             raise _NotUsedError(f"{self.name} belongs to another session, and was not used")
-        async with self._block(prompt, arguments, call_id) as call:
+        key = prompt.call_id if call_id is not None else None
+        async with self._block(prompt, arguments, key) as call:
             if not await call.permitted():
                 raise _NotUsedError(f"{self.name} was not used: {call.refusal}")
             attendant = CallAttendant(prompt.turn, tool.server, call.output)
@@ -104,16 +105,16 @@ class McpTool(BaseTool):
             )
             for block in result.content:
                 await call.output(block)
-            if call_id is not None and result.content:
-                prompt.calls.shown.add(call_id)
+            if key is not None and result.content:
+                prompt.calls.shown.add(key)
             return result
 
-    def _block(self, prompt: Current, arguments: dict[str, Any], call_id: str | None) -> Call:
+    def _block(self, prompt: Current, arguments: dict[str, Any], key: str | None) -> Call:
         """The model's own call; code of the graph that uses the tool without a model gets one of its own."""
         tool = self._tool
         title = f"{shown(tool.server)}: {shown(tool.name)}"
-        if call_id is not None and prompt.calls.is_open(call_id):
-            return JoinedCall(prompt, call_id, title, kind="other", name=tool.name, server=tool.server)
+        if key is not None and prompt.calls.is_open(key):
+            return JoinedCall(prompt, key, title, kind="other", name=tool.name, server=tool.server)
         return Call(
             prompt.turn,
             title,

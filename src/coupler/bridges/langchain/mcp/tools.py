@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from langchain_core.tools import BaseTool
 
+from coupler.agent.asides import NOTICES
 from coupler.bridges.langchain.current import current
 from coupler.bridges.langchain.mcp.names import Names, Prefix, checked
 from coupler.bridges.langchain.mcp.tool import McpTool
@@ -58,13 +59,18 @@ async def mcp_tools(
     return listing.tools(checked(prefix), taken)
 
 
-def warn_if_unused(session: Session) -> None:
-    """A turn is over: say once in the log if its agent takes no notice of the session's servers."""
+async def tell_if_unused(turn: Turn) -> None:
+    """A turn is over: say once if its agent takes no notice of the session's servers."""
+    session = turn.session
     listing = _listings.get(session)
-    if listing is not None and not listing.is_wanted:
-        listing.is_wanted = True
-        servers = ", ".join(named(name) for name in session.servers.names)
-        log.warning("this agent does not use %s: give it the middleware acp.tools()", servers)
+    if listing is None or listing.is_wanted:
+        return
+    listing.is_wanted = True
+    servers = ", ".join(named(name) for name in session.servers.names)
+    log.warning("this agent does not use %s: give it the middleware acp.tools()", servers)
+    if turn.editor.offers(NOTICES):  # to all others it would be a part of the answer
+        remedy = "It was built without them; its author can add the middleware `acp.tools()`."
+        await turn.notice(f"This agent does not use {servers}", remedy, severity="warning")
 
 
 class Listing:

@@ -118,7 +118,9 @@ def _missing(mode: Mode, served: Current, request: ToolCallRequest) -> ToolMessa
     kind = served.presentation.kind(call["name"], requested_tool(served, request), call["args"])
     if mode.offers(call["name"], kind):
         return None
-    served.calls.announce(call["id"] or "", call["name"], dict(call["args"]))
+    parent = served.call_id
+    key = served.calls.key(call["id"] or "", parent)
+    served.calls.announce(key, call["name"], dict(call["args"]), parent=parent)
     return refusal(call, f"there is no such tool in the mode {mode.name!r}, which the user has chosen")
 
 

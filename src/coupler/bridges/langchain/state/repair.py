@@ -7,6 +7,7 @@ beginning back.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +32,32 @@ def mending(
     mended: list[BaseMessage] = []
     has_gap = False
     added: list[BaseMessage] = []
-    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
-    for message in messages:
+    for at, message in enumerate(messages):
         if added and not isinstance(message, ToolMessage):
             mended, added, has_gap = [*mended, *added], [], True
+        if isinstance(message, AIMessage) and any(not call["id"] for call in message.tool_calls):
+            # No result can name such a call.
+            message, has_gap = _with_ids(message), True
         mended.append(message)
         if isinstance(message, AIMessage):
+            answered = _answered_behind(messages, at)
             open_calls = [call for call in _calls(message) if call[0] not in answered]
             added += [results.get(call_id) or _lost(call_id, name) for call_id, name in open_calls]
     last = [AIMessage(unfinished)] if unfinished else []
     if has_gap:
         return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
     return [*added, *last]
+
+
+def _answered_behind(messages: Sequence[BaseMessage], at: int) -> set[str]:
+    """The calls that have results before the model says more: it may count its calls from nothing then."""
+    answered: set[str] = set()
+    for message in messages[at + 1 :]:
+        if isinstance(message, AIMessage):
+            break
+        if isinstance(message, ToolMessage):
+            answered.add(message.tool_call_id)
+    return answered
 
 
 def results_in(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
@@ -57,6 +72,11 @@ def results_in(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
 def _calls(message: AIMessage) -> list[tuple[str, str]]:
     calls: list[Any] = [*message.tool_calls, *message.invalid_tool_calls]
     return [(call["id"], call.get("name") or "tool") for call in calls if call.get("id")]
+
+
+def _with_ids(message: AIMessage) -> AIMessage:
+    calls = [{**call, "id": call["id"] or f"call_{os.urandom(8).hex()}"} for call in message.tool_calls]
+    return message.model_copy(update={"tool_calls": calls})
 
 
 def _lost(id: str, name: str) -> ToolMessage:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -19,12 +22,21 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from coupler.agent.project import configuration_of
 from coupler.agent.serve_options import NO_STORE
+from coupler.bridges.langchain.state.serializer import Serializer
 from coupler.config import keys
 from coupler.home import store_file
 from coupler.store.database import make_private_directory
+from coupler.store.errors import translated
 
 if TYPE_CHECKING:
-    from langgraph.checkpoint.base import BaseCheckpointSaver
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        BaseCheckpointSaver,
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+    )
 
 IN_MEMORY = ":memory:"
 
@@ -36,40 +48,80 @@ BUSY = 5.0
 
 
 class Saver(AsyncSqliteSaver):
-    """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever."""
+    """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever.
+
+    What goes wrong with the file is told in words that help, as of the store.
+    """
+
+    def __init__(self, path: str, connection: aiosqlite.Connection) -> None:
+        super().__init__(connection, serde=Serializer())
+        self._path = path
 
     async def setup(self) -> None:
         if not self.is_setup:
-            await super().setup()
-            # With a write-ahead log a killed process loses nothing; a power cut may cost the last moments.
-            await self.conn.execute("PRAGMA synchronous=NORMAL")
+            with _in_words(self._path):
+                await super().setup()
+                # With a write-ahead log a killed process loses nothing; a power cut may cost the last
+                # moments.
+                await self.conn.execute("PRAGMA synchronous=NORMAL")
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        with _in_words(self._path):
+            return await super().aget_tuple(config)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        with _in_words(self._path):
+            return await super().aput(config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        with _in_words(self._path):
+            await super().aput_writes(config, writes, task_id, task_path)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         await self.setup()
-        async with self.lock:
+        async with self._changing():
             for table, columns in _COLUMNS.items():
                 await self.conn.execute(
                     f"INSERT OR REPLACE INTO {table} (thread_id, {columns}) "
                     f"SELECT ?, {columns} FROM {table} WHERE thread_id = ?",
                     (target_thread_id, source_thread_id),
                 )
-            await self.conn.commit()
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self.setup()
-        await super().adelete_thread(thread_id)
+        with _in_words(self._path):
+            await super().adelete_thread(thread_id)
 
     async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
         """Remove what leads to a checkpoint, and what came after it but was never answered."""
         await self.setup()
-        async with self.lock:
+        async with self._changing():
             for table in _COLUMNS:
                 await self.conn.execute(
                     f"DELETE FROM {table} "
                     "WHERE thread_id = ? AND NOT (checkpoint_ns = '' AND checkpoint_id = ?)",
                     (thread_id, checkpoint_id),
                 )
-            await self.conn.commit()
+
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """All of a change, or nothing of it: the connection goes on to be everybody's."""
+        async with self.lock:
+            with _in_words(self._path):
+                try:
+                    yield
+                    await self.conn.commit()
+                except BaseException:
+                    await self.conn.rollback()
+                    raise
 
 
 _COLUMNS = {
@@ -136,13 +188,21 @@ def file_beside(store: str | None) -> str | None:
 
 def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
     if path is None:
-        return InMemorySaver()
+        return InMemorySaver(serde=Serializer())
     _create_private(path)
     connection = aiosqlite.connect(path, timeout=BUSY)
     # Python's end waits for no thread of ours, and a session that is left closes it anyway.
     thread: Any = getattr(connection, "_thread", connection)
     thread.daemon = True
-    return Saver(connection)
+    return Saver(path, connection)
+
+
+@contextlib.contextmanager
+def _in_words(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
 
 
 def _create_private(path: str) -> None:

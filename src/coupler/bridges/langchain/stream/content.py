@@ -42,6 +42,19 @@ SILENT = frozenset(
 )
 """Blocks that are told in other ways."""
 
+_BEGINNINGS = (
+    ("iVBORw0KGgo", "image/png"),
+    ("/9j/", "image/jpeg"),
+    ("R0lGOD", "image/gif"),
+    ("UklGR", "image/webp"),
+    ("UklGR", "audio/wav"),
+    ("SUQz", "audio/mpeg"),
+    ("T2dnUw", "audio/ogg"),
+    ("ZkxhQw", "audio/flac"),
+    ("JVBERi0", "application/pdf"),
+)
+"""How bytes of some types begin, as base64."""
+
 
 def human_message(blocks: Iterable[ContentBlock]) -> HumanMessage:
     """The prompt as a message: plain text if it is nothing else."""
@@ -69,7 +82,7 @@ def _blob(resource: BlobResourceContents) -> dict[str, Any]:
     mime = resource.mime_type or _guessed(resource.uri) or ANY_BYTES
     kind = mime.partition("/")[0]
     block = {"type": kind if kind in ("image", "audio", "video") else "file", "base64": resource.blob}
-    name = urlsplit(resource.uri).path.rpartition("/")[2] or resource.uri
+    name = _path_in(resource.uri).rpartition("/")[2] or resource.uri
     return {**block, "mime_type": mime, "extras": {"filename": name}}
 
 
@@ -91,6 +104,7 @@ def _media(kind: str, block: Mapping[str, Any]) -> ContentBlock | None:
     mime = block.get("mime_type") or (_guessed(url) if isinstance(url, str) else None)
     if not isinstance(data, str):
         return _linked(kind, url, block)
+    mime = mime or _by_beginning(kind, data)
     if kind == "image":
         return ImageContent(data, str(mime or "image/png"))
     if kind == "audio":
@@ -106,7 +120,7 @@ def _linked(kind: str, url: object, block: Mapping[str, Any]) -> ContentBlock | 
     if url.startswith("data:"):
         return _inline(kind, url)
     mime = block.get("mime_type") or _guessed(url)
-    name = urlsplit(url).path.rpartition("/")[2] or _name_of(block, kind)
+    name = _path_in(url).rpartition("/")[2] or _name_of(block, kind)
     return ResourceLink(name, url, mime_type=str(mime) if mime else UNSET)
 
 
@@ -170,7 +184,21 @@ def _as_json(part: Mapping[str, Any]) -> str:
 
 
 def _guessed(uri: str) -> str | None:
-    return mimetypes.guess_type(urlsplit(uri).path)[0]
+    return mimetypes.guess_type(_path_in(uri))[0]
+
+
+def _path_in(uri: str) -> str:
+    """The path of an address, which a model may have written: nothing if it is none."""
+    try:
+        return urlsplit(uri).path
+    except ValueError:
+        return ""
+
+
+def _by_beginning(kind: str, data: str) -> str | None:
+    """What the first bytes say, of which some formats of sounds and images have the same."""
+    found = (mime for start, mime in _BEGINNINGS if data.startswith(start))
+    return next((mime for mime in found if kind == "file" or mime.startswith(f"{kind}/")), None)
 
 
 def _name_of(block: Mapping[str, Any], kind: str) -> str:

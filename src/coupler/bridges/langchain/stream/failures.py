@@ -71,6 +71,11 @@ _BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
     (ModelAPIError, OVERLOADED),
 )
 _BY_STATUS = {401: AUTH, 403: AUTH, 404: NO_MODEL, 408: TIMEOUT, 413: CONTEXT, 429: RATE_LIMIT}
+_BUILT_IN: tuple[tuple[type[BaseException], Trouble], ...] = (
+    (TimeoutError, TIMEOUT),
+    (ConnectionError, NETWORK),
+)
+"""What some providers' packages raise as it is, and everybody else as well: so only if a model has."""
 _BY_NAME = {
     "AuthenticationError": AUTH,
     "PermissionDeniedError": AUTH,
@@ -81,6 +86,8 @@ _BY_NAME = {
     "ConnectTimeout": NETWORK,
     "APIConnectionError": NETWORK,
     "ConnectError": NETWORK,
+    "ConnectionError": NETWORK,
+    "EndpointConnectionError": NETWORK,
     "ReadError": NETWORK,
     "RemoteProtocolError": NETWORK,
     "InternalServerError": OVERLOADED,
@@ -126,9 +133,15 @@ def stop_of_message(message: BaseMessage) -> StopReason | None:
     return "refusal" if message.additional_kwargs.get("refusal") else None
 
 
-def trouble_of(error: BaseException) -> Trouble | None:
-    """What kind of trouble with a model an exception tells of, or the one that it came from."""
+def trouble_of(error: BaseException, of_model: BaseException | None = None) -> Trouble | None:
+    """What kind of trouble with a model an exception tells of, or the one that it came from.
+
+    `of_model` is what a model has failed with for certain.
+    """
     for each in _causes(error):
+        for kind, trouble in _BUILT_IN if each is of_model else ():
+            if isinstance(each, kind):
+                return trouble
         for kind, trouble in _BY_TYPE:
             if isinstance(each, kind):
                 return trouble
@@ -139,9 +152,9 @@ def trouble_of(error: BaseException) -> Trouble | None:
     return None
 
 
-def failure_of(error: BaseException) -> TurnFailedError | None:
+def failure_of(error: BaseException, of_model: BaseException | None = None) -> TurnFailedError | None:
     """The answer to the prompt for trouble with the model; None for what the agent's own code raised."""
-    trouble = trouble_of(error)
+    trouble = trouble_of(error, of_model)
     if trouble is None:
         return None
     seconds = retry_after(error)

@@ -3,14 +3,15 @@
 A model's tokens are told to the client in the very call in which LangChain reports them, and a model that
 is faster than its client is held up there. Models stream because the listener has the two `tap` methods: that
 is what LangChain asks for. Plain nodes run in threads; what is heard there is told on the loop, in order.
+There is one listener for all of this, because LangChain takes its time for each, at every token.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -18,6 +19,7 @@ from langchain_core.messages import AIMessage
 from langgraph.errors import GraphBubbleUp
 
 from coupler.bridges.langchain.current import running_call
+from coupler.bridges.langchain.tool_calls.output_writer import Writer, write_to
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -27,17 +29,28 @@ if TYPE_CHECKING:
     from coupler.bridges.langchain.current import Current
     from coupler.bridges.langchain.stream.projection import Projection
 
+    Chunk = GenerationChunk | ChatGenerationChunk | None
+
 T = TypeVar("T")
 
 NOT_STREAMED = "nostream"
 """LangGraph's tag for models whose answers are nobody's business."""
 
-BREATH = 32
+BREATH = 128
 """Tokens after which others get their turn, also if the model never waits for anything."""
 
 SUMMARY = "summarization"
 INTERNAL = frozenset({"tool_selection", "tool_emulation"})
 """What LangChain's own middleware asks models for, beside the conversation."""
+
+
+class _Tool(NamedTuple):
+    """A tool that runs, and what its code is in."""
+
+    key: str
+    outer: str | None
+    outer_writer: Writer | None
+    is_asked_for: bool
 
 
 class Listener(BaseCallbackHandler):
@@ -50,7 +63,7 @@ class Listener(BaseCallbackHandler):
         self.projection = projection
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._tools: dict[UUID, tuple[str, str | None, bool]] = {}
+        self._tools: dict[UUID, _Tool] = {}
         self._outlet = current.session.outlet
         self._heard = 0
         self._summaries: set[UUID] = set()
@@ -84,27 +97,31 @@ class Listener(BaseCallbackHandler):
         self.tell(self.projection.begin_model, run_id, running_call.get(), model)
 
     @property
-    def ignore_llm(self) -> bool:
-        """In a thread a coroutine cannot be awaited: there the plain listener hears what models say."""
-        return threading.get_ident() != self._thread
+    def on_llm_new_token(self) -> Callable[..., Awaitable[None] | None]:
+        """Hears a token. LangChain looks this up for each: only where something is to wait, it can."""
+        if threading.get_ident() != self._thread:
+            return self._take_in_thread
+        if self._heard % BREATH == 0 or not self._outlet.has_room():
+            return self._take_and_wait
+        return self._take
 
-    async def on_llm_new_token(
-        self,
-        token: Any,
-        *,
-        chunk: GenerationChunk | ChatGenerationChunk | None = None,
-        run_id: UUID,
-        **more: Any,
-    ) -> None:
+    def _take(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
         message = getattr(chunk, "message", None)
-        if message is None or not self.projection.is_alive:
-            return
-        self.projection.take(run_id, message)
-        self._heard += 1
-        if not self._outlet.has_room():
+        if message is not None and self.projection.is_alive:
+            self._heard += 1
+            self.projection.take(run_id, message)
+
+    async def _take_and_wait(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
+        self._take(token, chunk=chunk, run_id=run_id)
+        # Who asks a model without awaiting it holds up the loop: then nothing goes out until it is done.
+        if self.projection.is_alive and asyncio.get_running_loop() is self._loop:
             await self._outlet.wait_for_room()
-        elif self._heard % BREATH == 0:
             await asyncio.sleep(0)
+
+    def _take_in_thread(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
+        message = getattr(chunk, "message", None)
+        if message is not None:
+            self.tell(self.projection.take, run_id, message)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
         message = _answer_in(response)
@@ -136,35 +153,35 @@ class Listener(BaseCallbackHandler):
     ) -> None:
         name = (serialized or {}).get("name") or more.get("name") or "tool"
         asked_for = more.get("tool_call_id")
-        call_id, outer = str(asked_for or run_id), running_call.get()
-        self._tools[run_id] = (call_id, outer, asked_for is not None)
-        running_call.set(call_id)
+        outer = running_call.get()
+        wanted = self._current.calls.key(str(asked_for or run_id), outer)
+        # A model may give two calls one id: what the one shows and may do is not the other's.
+        key = wanted if all(tool.key != wanted for tool in [*self._tools.values()]) else str(run_id)
+        writer = write_to(lambda delta: self.tell(self.projection.output, key, delta))
+        self._tools[run_id] = _Tool(key, outer, writer, asked_for is not None and key == wanted)
+        running_call.set(key)
         place = (metadata or {}).get("langgraph_checkpoint_ns")
         if isinstance(place, str):
-            self._current.namespaces[place.rpartition("|")[2]] = call_id
+            self._current.namespaces[place.rpartition("|")[2]] = key
         arguments = dict(inputs) if isinstance(inputs, Mapping) else {"input": input_str}
-        self.tell(self.projection.begin_tool, call_id, name, arguments, outer)
+        self.tell(self.projection.begin_tool, key, name, arguments, outer)
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **more: Any) -> None:
-        if (heard := self._leave_tool(run_id)) is not None:
-            call_id, is_asked_for = heard
-            self.tell(lambda: self.projection.end_tool(call_id, output, is_asked_for=is_asked_for))
+        if (tool := self._leave_tool(run_id)) is not None:
+            self.tell(lambda: self.projection.end_tool(tool.key, output, is_asked_for=tool.is_asked_for))
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
-        heard = self._leave_tool(run_id)
-        if heard is None or isinstance(error, GraphBubbleUp):
+        tool = self._leave_tool(run_id)
+        if tool is None or isinstance(error, GraphBubbleUp):
             return  # a tool that asks something is not over: it runs again with the answer
-        call_id, is_asked_for = heard
-        self.tell(lambda: self.projection.fail_tool(call_id, error, is_asked_for=is_asked_for))
+        self.tell(lambda: self.projection.fail_tool(tool.key, error, is_asked_for=tool.is_asked_for))
 
-    def _leave_tool(self, run_id: UUID) -> tuple[str, bool] | None:
-        known = self._tools.pop(run_id, None)
-        if known is None:
-            return None
-        call_id, outer, is_asked_for = known
-        if running_call.get() == call_id:
-            running_call.set(outer)
-        return call_id, is_asked_for
+    def _leave_tool(self, run_id: UUID) -> _Tool | None:
+        tool = self._tools.pop(run_id, None)
+        if tool is not None and running_call.get() == tool.key:
+            running_call.set(tool.outer)
+            write_to(tool.outer_writer)
+        return tool
 
     def tell(self, what: Callable[..., None], *arguments: Any) -> None:
         """Tell something on the loop: now, or from a thread as soon as it can."""
@@ -177,31 +194,6 @@ class Listener(BaseCallbackHandler):
         # What a cancel has left behind may go on, but nobody hears of it.
         if self.projection.is_alive:
             what(*arguments)
-
-
-class ThreadListener(BaseCallbackHandler):
-    """Hears what models say to plain nodes, which run in threads, and has it told on the loop."""
-
-    run_inline = True
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-
-    @property
-    def ignore_llm(self) -> bool:
-        """On the loop it is heard already."""
-        return not self._listener.ignore_llm
-
-    def on_llm_new_token(self, token: Any, *, chunk: Any = None, run_id: UUID, **more: Any) -> None:
-        message = getattr(chunk, "message", None)
-        if message is not None:
-            self._listener.tell(self._listener.projection.take, run_id, message)
-
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **more: Any) -> None:
-        self._listener.on_llm_end(response, run_id=run_id)
-
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
-        self._listener.on_llm_error(error, run_id=run_id)
 
 
 def _is_hidden(tags: list[str] | None, metadata: Mapping[str, Any]) -> bool:

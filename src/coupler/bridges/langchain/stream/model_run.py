@@ -57,7 +57,7 @@ class ModelRun:
         self.said: list[str] = []
         """The text so far."""
         self.called: list[str] = []
-        """The ids of the tool calls so far."""
+        """The keys of the tool calls so far."""
         self._turn = turn
         self._send: Callable[[Emitted], None] = turn.session.outlet.send
         self._calls = calls
@@ -106,14 +106,14 @@ class ModelRun:
         for wrong in message.invalid_tool_calls:
             call_id = wrong.get("id")
             if call_id is not None:
-                self._announce(call_id, wrong.get("name") or "tool", None)
-                self._calls.settle(call_id, "failed", reason=wrong.get("error") or NO_JSON)
+                key = self._announce(call_id, wrong.get("name") or "tool", None)
+                self._calls.settle(key, "failed", reason=wrong.get("error") or NO_JSON)
 
     def fail(self, reason: str) -> None:
         """The answer broke off: what it has called will not be done."""
-        for call_id in self.called:
-            if self._calls.is_open(call_id):
-                self._calls.settle(call_id, "failed", reason=reason)
+        for key in self.called:
+            if self._calls.is_open(key):
+                self._calls.settle(key, "failed", reason=reason)
 
     def _take_block(self, block: dict[str, Any]) -> None:
         match block.get("type"):
@@ -176,9 +176,9 @@ class ModelRun:
 
     def _take_call(self, block: dict[str, Any]) -> None:
         if block.get("id"):
-            self._announce(block["id"], block.get("name") or "tool", _arguments(block.get("args")))
+            key = self._announce(block["id"], block.get("name") or "tool", _arguments(block.get("args")))
             if block["type"] == "server_tool_call":
-                self._calls.run(block["id"])
+                self._calls.run(key)
 
     def _take_piece_of_call(self, piece: dict[str, Any]) -> None:
         """A call is known by its index while it is written; its id and name come once."""
@@ -191,27 +191,29 @@ class ModelRun:
                 self._unnamed[index] = known
                 return
             call_id = self._by_index[index] = known["id"]
-            self._announce(call_id, known["name"], None)
+            key = self._announce(call_id, known["name"], None)
             if piece["type"] == "server_tool_call_chunk":
-                self._calls.run(call_id)
+                self._calls.run(key)
         arguments = piece.get("args")
         if isinstance(arguments, str) and arguments:
-            self._calls.write(call_id, arguments)
+            self._calls.write(self._calls.key(call_id, self._parent), arguments)
 
     def _take_server_result(self, block: dict[str, Any]) -> None:
         """A tool that the provider runs itself has returned."""
         call_id = block.get("tool_call_id") or block.get("id")
         if not call_id:
             return
-        self._announce(call_id, block.get("name") or "tool", None)
+        key = self._announce(call_id, block.get("name") or "tool", None)
         failed = block.get("status") == "error"
-        self._calls.settle(call_id, "failed" if failed else "completed", output=block.get("output"))
+        self._calls.settle(key, "failed" if failed else "completed", output=block.get("output"))
 
-    def _announce(self, id: str, name: str, arguments: dict[str, Any] | None) -> None:
-        if id not in self.called:
-            self.called.append(id)
-            self._calls.free(id)
-        self._calls.announce(id, name, arguments, parent=self._parent)
+    def _announce(self, id: str, name: str, arguments: dict[str, Any] | None) -> str:
+        key = self._calls.key(id, self._parent)
+        if key not in self.called:
+            self.called.append(key)
+            self._calls.free(key)
+        self._calls.announce(key, name, arguments, parent=self._parent)
+        return key
 
 
 def _arguments(value: object) -> dict[str, Any] | None:

@@ -5,18 +5,25 @@ Everything here happens on the event loop. Who calls it from a thread has to hop
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    ToolMessage,
+    convert_to_messages,
+)
 from langgraph.types import Command, Interrupt
 from msgspec import UNSET
 
 from coupler.agent.asides import COMPACTION, NOTICES
 from coupler.agent.errors import describe
 from coupler.bridges.langchain.stream.content import blocks_of
-from coupler.bridges.langchain.stream.failures import retry_after, stop_of_message, trouble_of
+from coupler.bridges.langchain.stream.failures import stop_of_message, trouble_of
 from coupler.bridges.langchain.stream.model_run import Look, ModelRun
 from coupler.bridges.langchain.stream.usage import Usage
 from coupler.events import Compaction, Notice, Thought
@@ -26,6 +33,10 @@ if TYPE_CHECKING:
     from coupler.bridges.langchain.current import Current
 
 INTERRUPT = "__interrupt__"
+MESSAGES = "messages"
+
+SILENCE = 0.3
+"""Seconds after the failure of a model in which somebody may ask it again before the user is told."""
 
 
 class Projection:
@@ -38,6 +49,8 @@ class Projection:
         """What the run has stopped to ask."""
         self.has_spoken = False
         """Whether anything was shown that answers the prompt."""
+        self.model_error: BaseException | None = None
+        """What a model has failed with at last."""
         self._current = current
         current.when_retried = self.retry_model
         self._calls = current.calls
@@ -49,6 +62,7 @@ class Projection:
         self._said: set[str] = set()
         self._failed: BaseException | None = None
         self._errors: dict[str, BaseException] = {}
+        self._heard: dict[int, ToolMessage] = {}
 
     @property
     def is_alive(self) -> bool:
@@ -71,7 +85,7 @@ class Projection:
             self._usage.begin(model)
         if self._failed is not None:
             error, self._failed = self._failed, None
-            self._tell_retry(error, retry_after(error))
+            self._tell_trouble(error, "It is asked again now.")
         self._runs[run_id] = ModelRun(self._turn, self._calls, self._look, parent)
 
     def take(self, run_id: UUID, message: AIMessageChunk) -> None:
@@ -101,11 +115,19 @@ class Projection:
         run = self._runs.pop(run_id, None)
         if run is not None:
             run.fail(describe(error))
-            self._failed = error
+            self.model_error = self._failed = error
+            asyncio.get_running_loop().call_later(SILENCE, self._tell_wait, error)
 
     def retry_model(self, seconds: float | None, error: BaseException | None = None) -> None:
         """A model is going to be asked again."""
-        self._tell_retry(error, seconds)
+        when = f"in {seconds:.0f} seconds" if seconds else "now"
+        self._tell_trouble(error, f"It is asked again {when}.")
+
+    def _tell_wait(self, error: BaseException) -> None:
+        """Nobody has asked the model again by now, and nobody has given up: somebody may wait for long."""
+        if self._failed is error and self.is_alive:
+            self._failed = None
+            self._tell_trouble(error, "The agent waits before it tries again, or goes on without it.")
 
     # Summaries
 
@@ -129,38 +151,41 @@ class Projection:
 
     # Tools
 
-    def begin_tool(self, id: str, name: str, arguments: dict[str, Any], parent: str | None) -> None:
+    def begin_tool(self, key: str, name: str, arguments: dict[str, Any], parent: str | None) -> None:
         """A tool runs."""
-        self._calls.free(id)
-        if id not in self._calls:
-            self._calls.announce(id, name, arguments, parent=parent)
-        self._calls.run(id)
+        self._calls.free(key)
+        self._calls.withdraw(key, name, arguments)
+        if key not in self._calls:
+            self._calls.announce(key, name, arguments, parent=parent)
+        self._calls.run(key)
 
-    def end_tool(self, id: str, output: Any, *, is_asked_for: bool) -> None:
+    def end_tool(self, key: str, output: Any, *, is_asked_for: bool) -> None:
         """A tool has returned. One that says that it failed may be tried again, so its message is awaited."""
-        message = _message_for(id, output)
-        if message is not None and message.status != "error":
-            self._settle(message)
+        message = _message_of(output)
+        if message is not None and (message.status != "error" or not is_asked_for):
+            self._heard[id(message)] = message
+            self._settle(key, message)
         elif not is_asked_for:
-            self._calls.settle(id, "completed", content=_shown(blocks_of(_plain(output))))
+            self._calls.settle(key, "completed", content=_shown(blocks_of(_plain(output))))
 
-    def fail_tool(self, id: str, error: BaseException, *, is_asked_for: bool) -> None:
+    def fail_tool(self, key: str, error: BaseException, *, is_asked_for: bool) -> None:
         """A tool has raised; what becomes of that, its message tells."""
         if is_asked_for:
-            self._errors[id] = error
+            self._errors[key] = error
         else:
-            self._calls.settle(id, "failed", reason=describe(error))
+            self._calls.settle(key, "failed", reason=describe(error))
 
-    def output(self, id: str, delta: Any) -> None:
+    def output(self, key: str, delta: Any) -> None:
         """A tool has put out something before its end."""
         for block in blocks_of(delta):
-            self._calls.append(id, getattr(block, "text", None) or block)
+            self._calls.append(key, getattr(block, "text", None) or block)
 
     def fail_open(self) -> None:
         """The run has failed: calls whose tool raised are told why, all others will be told that it did."""
-        for call_id, error in self._errors.items():
-            if self._calls.is_open(call_id):
-                self._calls.settle(call_id, "failed", reason=describe(error))
+        self._failed = None
+        for key, error in self._errors.items():
+            if self._calls.is_open(key):
+                self._calls.settle(key, "failed", reason=describe(error))
 
     # Nodes
 
@@ -180,15 +205,22 @@ class Projection:
             self._calls.append(running[0], value)
 
     def _note_interrupts(self, namespace: tuple[str, ...], interrupts: Any) -> None:
+        """Nodes that run side by side are told of one by one, and asked about together."""
         if not namespace:
-            self.interrupts = [each for each in interrupts if isinstance(each, Interrupt)]
+            known = {each.id for each in self.interrupts}
+            self.interrupts += [
+                each for each in interrupts if isinstance(each, Interrupt) and each.id not in known
+            ]
 
     def _take_values(self, namespace: tuple[str, ...], values: Any) -> None:
         if isinstance(values, Command):
             values = values.update
         for message in _messages_in(values):
+            if id(message) in self._heard:
+                continue  # what an agent in a tool writes is told late: the id may be another call's by now
             if isinstance(message, ToolMessage):
-                self._settle(message)
+                parent = self._current.call_around(namespace)
+                self._settle(self._calls.open_key(message.tool_call_id, parent), message)
             elif isinstance(message, AIMessage):
                 self._say_whole(message, namespace)
         if not namespace and isinstance(values, Mapping):
@@ -203,7 +235,7 @@ class Projection:
             return
         if message.id is not None:
             self._seen.add(message.id)
-        if self._current.calls_around(namespace) or message.text in self._said:
+        if self._current.call_around(namespace) is not None or message.text in self._said:
             return
         run = ModelRun(self._turn, self._calls, self._look, None)
         if message.id is None:
@@ -213,22 +245,19 @@ class Projection:
         self._said.add("".join(run.said))
         self.has_spoken = self.has_spoken or bool(run.said or run.called)
 
-    def _settle(self, message: ToolMessage) -> None:
-        call_id = message.tool_call_id
-        if not self._calls.is_open(call_id):
+    def _settle(self, key: str, message: ToolMessage) -> None:
+        if not self._calls.is_open(key):
             return
-        name, arguments = self._calls.name(call_id), self._calls.arguments(call_id)
+        name, arguments = self._calls.name(key), self._calls.arguments(key)
         content = self._current.presentation.content(name, arguments, message)
         if content is None:
             content = _shown(blocks_of(message.content))
         status = "failed" if message.status == "error" else "completed"
-        self._calls.settle(call_id, status, content=content, output=_raw_output(message))
+        self._calls.settle(key, status, content=content, output=_raw_output(message))
 
-    def _tell_retry(self, error: BaseException | None, seconds: float | None) -> None:
-        trouble = trouble_of(error) if error is not None else None
+    def _tell_trouble(self, error: BaseException | None, description: str) -> None:
+        trouble = trouble_of(error, of_model=error) if error is not None else None
         what = trouble.what if trouble is not None else "The model has failed"
-        when = f"in {seconds:.0f} seconds" if seconds else "now"
-        description = f"It is asked again {when}."
         if self._turn.editor.offers(NOTICES):
             self._turn.session.outlet.send(Notice("warning", what, description))
         else:
@@ -238,14 +267,12 @@ class Projection:
             outlet.send(Thought(f"{what}. {description}", outlet.new_message_id()))
 
 
-def _message_for(id: str, output: Any) -> ToolMessage | None:
+def _message_of(output: Any) -> ToolMessage | None:
+    """The message that a tool has returned, also as part of a change of the state."""
     if isinstance(output, ToolMessage):
         return output
-    if isinstance(output, Command):
-        for message in _messages_in(output.update):
-            if isinstance(message, ToolMessage) and message.tool_call_id == id:
-                return message
-    return None
+    told = _messages_in(output.update) if isinstance(output, Command) else ()
+    return next((message for message in told if isinstance(message, ToolMessage)), None)
 
 
 def _messages_in(values: Any) -> Iterator[BaseMessage]:
@@ -253,13 +280,24 @@ def _messages_in(values: Any) -> Iterator[BaseMessage]:
     if isinstance(values, BaseMessage):
         yield values
     elif isinstance(values, Mapping):
-        for value in values.values():
-            if isinstance(value, BaseMessage):
-                yield value
-            elif isinstance(value, list):
-                yield from (each for each in value if isinstance(each, BaseMessage))
+        for key, value in values.items():
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, BaseMessage):
+                    yield each
+                elif key == MESSAGES:
+                    yield from _made_of(each)
     elif isinstance(values, list | tuple):
         yield from (each for each in values if isinstance(each, BaseMessage))
+
+
+def _made_of(value: Any) -> list[BaseMessage]:
+    """A message that was written as a pair or a dictionary; the state makes one of it as well."""
+    if not isinstance(value, tuple | dict):
+        return []
+    try:
+        return convert_to_messages([value])
+    except (ValueError, TypeError, KeyError, NotImplementedError):
+        return []
 
 
 def _shown(blocks: list[Any]) -> list[ToolCallContent]:

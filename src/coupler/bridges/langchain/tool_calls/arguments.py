@@ -1,7 +1,8 @@
 """What a tool's arguments say: which one matters most, which files, command and address they name.
 
-Arguments are a model's words and may be anything. What is found here is shown, and judged by the permission
-engine; nothing here touches what it finds, but for the old text of a file that is to be written over.
+Arguments are a model's words and may be anything. What is found here is shown; what the permission engine
+judges is found in `judged`. Nothing here touches what it finds, but for the old text of a file that is to be
+written over.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ LONGEST_OLD_TEXT = 1024 * 1024
 LAST_LINE = 2**32 - 1
 
 _PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|paths|files|directories)")
-_END_OF_MOVE = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
-_COMMANDS = ("command", "cmd", "commands", "shell_command", "script")
-_ADDRESSES = ("url", "uri", "link", "address", "urls")
+END_OF_MOVE = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
+COMMANDS = ("command", "cmd", "commands", "shell_command", "script")
+ADDRESSES = ("url", "uri", "link", "address", "urls")
 _LINES = ("line", "line_number", "start_line", "lineno")
 _SUBJECTS = (
     *("query", "pattern", "regex", "search", "question", "expression", "code", "task", "description"),
@@ -47,7 +48,7 @@ _WHOLE = ("content", "contents", "text", "file_text")
 
 def key_argument(args: Arguments, cwd: str) -> str | None:
     """The argument that tells one call from another, as one short line."""
-    for names in (_COMMANDS, _path_names(args), _ADDRESSES, _SUBJECTS, tuple(args)):
+    for names in (COMMANDS, _path_names(args), ADDRESSES, _SUBJECTS, tuple(args)):
         for name in names:
             shown = _in_short(args.get(name))
             if shown is not None:
@@ -57,27 +58,26 @@ def key_argument(args: Arguments, cwd: str) -> str | None:
 
 def is_path_name(name: str) -> bool:
     """Whether an argument of this name holds a path."""
-    return _PATH.fullmatch(_snake(name)) is not None
+    return _PATH.fullmatch(snake(name)) is not None
 
 
 def paths_in(args: Arguments, kind: str) -> tuple[str, ...]:
     """The paths that the arguments name, as they are written."""
     names = _path_names(args)
     if kind == "move":
-        names += tuple(name for name in args if _snake(name) in _END_OF_MOVE and name not in names)
+        names += tuple(name for name in args if snake(name) in END_OF_MOVE and name not in names)
     found = (path for name in names for value in _values(args[name]) if (path := _path(value)) is not None)
     return tuple(dict.fromkeys(found))[:MOST_PATHS]
 
 
 def absolute(path: str, cwd: str) -> str:
     """The path from the root on; `~` is the user's home, as most tools take it."""
-    return os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))
+    return os.path.normpath(from_root(path, cwd))
 
 
-def judged_paths(args: Arguments, kind: str, cwd: str) -> tuple[str, ...]:
-    """The paths as the permission engine judges them: after a link `..` leads elsewhere than it looks."""
-    whole = [os.path.join(cwd, os.path.expanduser(path)) for path in paths_in(args, kind)]
-    return tuple(dict.fromkeys(each for path in whole for each in (os.path.normpath(path), path)))
+def from_root(path: str, cwd: str) -> str:
+    """The same as it is written, with every `..`."""
+    return os.path.join(cwd, os.path.expanduser(path))
 
 
 def locations_in(args: Arguments, kind: str, cwd: str) -> tuple[ToolCallLocation, ...]:
@@ -85,24 +85,6 @@ def locations_in(args: Arguments, kind: str, cwd: str) -> tuple[ToolCallLocation
     paths = tuple(dict.fromkeys(absolute(path, cwd) for path in paths_in(args, kind)))
     line = next((args[name] for name in _LINES if _is_line(args.get(name))), UNSET)
     return tuple(ToolCallLocation(path, line if len(paths) == 1 else UNSET) for path in paths)
-
-
-def command_in(args: Arguments) -> str | tuple[str, ...] | None:
-    """The command that the arguments name: a text for a shell, or words."""
-    for name in _COMMANDS:
-        value = args.get(name)
-        if isinstance(value, str) and value:
-            return value
-        if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
-            # Several commands are one script; the words of one command look the same, and are judged so.
-            return "\n".join(value) if name == "commands" else tuple(value)
-    return None
-
-
-def addresses_in(args: Arguments) -> tuple[str, ...]:
-    """The addresses that the arguments name."""
-    found = [value for name in _ADDRESSES if name in args for value in _values(args[name])]
-    return tuple(value for value in found if isinstance(value, str) and value)
 
 
 def changes_in(args: Arguments, cwd: str, roots: Sequence[str]) -> tuple[Diff, ...]:
@@ -144,7 +126,7 @@ def _path_names(args: Arguments) -> tuple[str, ...]:
     return tuple(name for name in args if is_path_name(name))
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).replace("-", "_").lower()
 
 
@@ -159,7 +141,10 @@ def _path(value: object) -> str | None:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_PATH or not value.isprintable():
         return None
     if value.startswith("file://"):
-        return unquote(urlsplit(value).path) or None
+        try:
+            return unquote(urlsplit(value).path) or None
+        except ValueError:
+            return value  # no address at all, so a strange name
     return None if "://" in value else value
 
 

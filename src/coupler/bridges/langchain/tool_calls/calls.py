@@ -1,8 +1,10 @@
 """The tool calls of one prompt: one id each, from the first token of its name to its end.
 
 Models announce calls while they write them, argument by argument; nodes run them, more than once if they are
-tried again; results come as messages. Whoever tells something of a call names it by the model's id. The
-client knows it by the same one, unless an earlier turn of the session has used that up.
+tried again; results come as messages. Each model chooses the ids of its calls for itself: that of an agent
+which a tool has started may have the id of the tool's own call. So whoever tells something of a call names it
+by its key: at the top the model's id, in another call one of its own for that id in there. The client knows
+the call by the model's id, unless that was used before.
 """
 
 from __future__ import annotations
@@ -48,6 +50,8 @@ class ToolCalls:
         self._presentation = presentation
         self._tools = tools
         self._calls: dict[str, _Call] = {}
+        self._nested: dict[tuple[str, str], str] = {}
+        self._ids: dict[str, str] = {}
         self.shown: set[str] = set()
         """Calls whose tools have shown their results themselves: nothing is added when they end."""
         self.permitted: set[str] = set()
@@ -58,13 +62,43 @@ class ToolCalls:
     def __contains__(self, id: str) -> bool:
         return id in self._calls
 
+    def key(self, id: str, parent: str | None) -> str:
+        """What the call with this id is known by in here, if it is made in the call `parent`."""
+        if parent is None:
+            return id
+        key = self._nested.get((parent, id))
+        if key is None:
+            # No model can write it: what was permitted to one call is not what another finds permitted.
+            key = self._nested[parent, id] = f"{id[:LONGEST_ID]}_{os.urandom(8).hex()}"
+            self._ids[key] = id
+        return key
+
+    def open_key(self, id: str, parent: str | None) -> str:
+        """The same for who is not sure in which call it is made: if it is not known there, the only other."""
+        key = self.key(id, parent)
+        if key in self._calls:
+            return key
+        others = [each for each in self.open_ids if self._ids.get(each, each) == id]
+        return others[0] if len(others) == 1 else key
+
+    def withdraw(self, key: str, name: str, arguments: dict[str, Any]) -> None:
+        """The call is made like this: if that is not what was decided about, it has to be decided anew."""
+        if not self.is_like(key, name, arguments):
+            self.permitted.discard(key)
+            self.approved.discard(key)
+
+    def is_like(self, key: str, name: str, arguments: dict[str, Any]) -> bool:
+        """Whether the call was announced for this tool, with these arguments."""
+        call = self._calls.get(key)
+        return call is not None and call.name == name and call.arguments == arguments
+
     def is_open(self, id: str) -> bool:
         """Whether the call was announced and has not ended."""
         return id in self._calls and not self._calls[id].is_over
 
     @property
     def open_ids(self) -> tuple[str, ...]:
-        """The model's ids of the calls that have not ended, in the order of their announcement."""
+        """The keys of the calls that have not ended, in the order of their announcement."""
         return tuple(call_id for call_id, call in self._calls.items() if not call.is_over)
 
     @property
@@ -94,7 +128,9 @@ class ToolCalls:
         """
         call = self._calls.get(id)
         if call is None:
-            self._calls[id] = call = _Call(name, self._free_id(id), arguments or {}, parent)
+            self._calls[id] = call = _Call(
+                name, self._free_id(self._ids.get(id, id)), arguments or {}, self._known_parent(parent)
+            )
             if self._presentation.starts(name):
                 self._tell_beginning(call)
         elif arguments is not None and (call.is_partial or arguments != call.arguments):
@@ -258,6 +294,9 @@ class ToolCalls:
             if text.startswith(call.shown):
                 return [text_content(text[len(call.shown) :])]
         return content
+
+    def _known_parent(self, parent: str | None) -> str | None:
+        return self._calls[parent].client_id if parent in self._calls else parent
 
     def _free_id(self, id: str) -> str:
         """Models may count their calls from nothing in every turn, and write anything for an id."""

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class JoinedCall(Call):
-    """Part of a call that was announced with the model's id `call_id`."""
+    """Part of a call that was announced with the key `key`."""
 
     def __init__(
         self,
         current: Current,
-        call_id: str,
+        key: str,
         title: str,
         *,
         kind: ToolKind,
@@ -40,14 +40,14 @@ class JoinedCall(Call):
             name=name,
             path=path,
             line=line,
-            input=current.calls.arguments(call_id) or None,
-            id=current.calls.client_id(call_id),
+            input=current.calls.arguments(key) or None,
+            id=current.calls.client_id(key),
             command=command,
             cwd=cwd,
             server=server,
         )
         self._calls = current.calls
-        self._call_id = call_id
+        self._key = key
 
     async def __aenter__(self) -> Self:
         self._turn.check_alive()
@@ -63,25 +63,27 @@ class JoinedCall(Call):
 
     async def permitted(self, *, deadline: float | None = None) -> bool:
         """Whether the call may go on; it is asked once, here or before."""
-        if self._call_id in self._calls.permitted:
+        if self._key in self._calls.permitted:
             self._is_permitted = True
             return True
-        self._calls.wait(self._call_id)
+        verdict = await self._turn.session.project.permitting().judge(self._action())
+        if verdict.decision == "ask":
+            self._calls.wait(self._key)
         is_permitted = await super().permitted(deadline=deadline)
         if is_permitted:
-            self._calls.permitted.add(self._call_id)
+            self._calls.permitted.add(self._key)
         return is_permitted
 
     def start(self) -> None:
         """Report that the call runs."""
-        self._calls.run(self._call_id)
+        self._calls.run(self._key)
 
     def _go_on(self) -> None:
-        self._calls.run(self._call_id)
+        self._calls.run(self._key)
 
     async def _show(self, item: ToolCallContent, *, starts: bool) -> None:
         self._turn.check_alive()
-        self._calls.append(self._call_id, item)
+        self._calls.append(self._key, item)
         await self._turn.session.outlet.wait_for_room()
 
     async def _report(self, *, starts: bool = False, **fields: Any) -> None:

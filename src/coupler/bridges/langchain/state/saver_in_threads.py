@@ -1,0 +1,96 @@
+"""A graph's own checkpointer that has no coroutines, such as `SqliteSaver`: it is used in threads.
+
+Graphs that are served are awaited. A checkpointer that has nothing to await would end their first prompt, and
+it is the one that a module can make before there is an event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+    from langgraph.pregel import Pregel
+
+_WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
+"""Modules whose savers have coroutines that only say which other saver has them."""
+
+
+def awaitable(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
+    """The graph with a checkpointer that can be awaited, if it has any."""
+    saver = graph.checkpointer
+    if not isinstance(saver, BaseCheckpointSaver) or not _has_no_coroutines(type(saver)):
+        return graph
+    return graph.copy({"checkpointer": SaverInThreads(saver)})
+
+
+def _has_no_coroutines(kind: type[BaseCheckpointSaver[Any]]) -> bool:
+    owner = next(each for each in kind.__mro__ if "aget_tuple" in vars(each))
+    return owner is BaseCheckpointSaver or owner.__module__ in _WITH_WARNINGS
+
+
+class SaverInThreads(BaseCheckpointSaver[Any]):
+    """Does with another saver what it is told, and holds up nobody meanwhile."""
+
+    def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
+        super().__init__(serde=saver.serde)
+        self._saver = saver
+
+    @property
+    def config_specs(self) -> list[Any]:
+        return self._saver.config_specs
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return self._saver.get_next_version(current, channel)
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self._saver.get_tuple(config)
+
+    def list(self, config: RunnableConfig | None, **wanted: Any) -> Iterator[CheckpointTuple]:
+        return self._saver.list(config, **wanted)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return self._saver.put(config, checkpoint, metadata, new_versions)
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        self._saver.put_writes(config, writes, task_id, task_path)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await asyncio.to_thread(self._saver.get_tuple, config)
+
+    async def alist(self, config: RunnableConfig | None, **wanted: Any) -> AsyncIterator[CheckpointTuple]:
+        for each in await asyncio.to_thread(lambda: [*self._saver.list(config, **wanted)]):
+            yield each
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return await asyncio.to_thread(self._saver.put, config, checkpoint, metadata, new_versions)
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        await asyncio.to_thread(self._saver.put_writes, config, writes, task_id, task_path)
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await asyncio.to_thread(self._saver.delete_thread, thread_id)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await asyncio.to_thread(self._saver.copy_thread, source_thread_id, target_thread_id)

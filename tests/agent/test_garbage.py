@@ -1,0 +1,57 @@
+"""How often a served agent's process looks for garbage."""
+
+import gc
+
+import pytest
+
+from agent.steps import leave
+from coupler.agent.garbage import NEW_OBJECTS, kept_while_importing
+from raw_client import serve, texts
+
+APP = """
+    import gc
+    import fractions  # a package that a later start imports in a thread
+
+    {setting}
+    left_alone = gc.get_freeze_count()
+
+    async def agent(turn):
+        is_left_alone = gc.get_freeze_count() > left_alone
+        await turn.say(f"{{gc.get_threshold()[0]}} {{is_left_alone}} {{gc.isenabled()}}")
+"""
+
+
+def told_by(path, directory):
+    with serve(path, cwd=directory) as client:
+        client.initialize()
+        told = texts(client.prompt(client.new_session())[0])
+        leave(client)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("", f"{NEW_OBJECTS} True True"),
+        ("gc.set_threshold(50_000)", "50000 False True"),
+        ("gc.set_threshold(0)", "0 False True"),
+        ("gc.disable()", f"{gc.get_threshold()[0]} False False"),
+    ],
+    ids=["usual", "even less often", "never", "turned off"],
+)
+def test_garbage_is_looked_for_less_often_unless_the_author_has_a_say(app, tmp_path, setting, told):
+    path = app(APP.format(setting=setting))
+
+    assert [told_by(path, tmp_path), told_by(path, tmp_path)] == [told, told]
+
+
+@pytest.mark.parametrize("turn", [gc.enable, gc.disable])
+def test_nothing_is_looked_for_while_importing_and_afterwards_as_before(turn):
+    turn()
+    try:
+        before = gc.isenabled()
+        with kept_while_importing():
+            assert not gc.isenabled()
+        assert gc.isenabled() == before
+    finally:
+        gc.enable()

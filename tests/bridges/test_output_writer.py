@@ -1,0 +1,51 @@
+"""What tools put out before their end, whichever way LangGraph has for it."""
+
+import asyncio
+
+import pytest
+from langchain.agents import create_agent
+from langchain.tools import ToolRuntime
+from langchain_core.tools import tool
+
+from bridges.scripted_model import ScriptedModel, call
+from client.stage import run
+from coupler import connect
+from coupler.bridges.langchain.tool_calls import output_writer
+
+
+@tool
+async def on_the_loop(runtime: ToolRuntime) -> str:
+    """Put out something, as a coroutine."""
+    runtime.emit_output_delta("half way ")
+    for _ in range(100):  # what comes by the stream is read while a tool works
+        await asyncio.sleep(0)
+    return "done"
+
+
+@tool
+def in_a_thread(runtime: ToolRuntime) -> str:
+    """Put out something, as a plain function."""
+    runtime.emit_output_delta("half way ")
+    return "done"
+
+
+def output_of(tool):
+    async def talk():
+        graph = create_agent(ScriptedModel(script=[[call(tool.name, "c")], ["Done."]]), [tool])
+        async with connect(graph) as agent:
+            return await (await agent.new()).prompt("hello")
+
+    (shown,) = run(talk()).tool_calls
+    return "".join(item.content.text for item in shown.content)
+
+
+@pytest.mark.parametrize("tool", [on_the_loop, in_a_thread], ids=lambda tool: tool.name)
+def test_what_a_tool_puts_out_early_is_shown(tool):
+    assert output_of(tool).startswith("half way ")
+
+
+def test_a_langgraph_that_has_the_place_elsewhere_is_asked_for_its_stream(monkeypatch):
+    monkeypatch.setattr(output_writer, "_place", None)
+    monkeypatch.setattr(output_writer, "IS_KNOWN", False)
+
+    assert output_of(on_the_loop).startswith("half way ")

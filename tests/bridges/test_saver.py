@@ -1,0 +1,63 @@
+"""What goes wrong with the file of the saver is said in words that help."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from coupler.bridges.langchain.state import saver as module
+from coupler.bridges.langchain.state.saver import Savers
+from coupler.store.errors import StoreError
+
+PLACE = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+
+
+async def failure_of(path, act):
+    savers = Savers()
+    saver = savers.take(str(path))
+    try:
+        with pytest.raises(StoreError) as raised:
+            await act(saver)
+    finally:
+        await savers.leave(str(path))
+    return raised.value
+
+
+ACTS = {
+    "read": lambda saver: saver.aget_tuple(PLACE),
+    "deleted": lambda saver: saver.adelete_thread("t"),
+    "copied": lambda saver: saver.acopy_thread("t", "u"),
+    "pruned": lambda saver: saver.keep_only("t", "c"),
+}
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_a_file_that_is_no_database_is_named(tmp_path, act):
+    path = tmp_path / "store.langgraph"
+    path.write_bytes(b"something else" * 100)
+
+    error = asyncio.run(failure_of(path, act))
+
+    assert error.kind == "unusable"
+    assert str(path) in error.message
+
+
+def test_a_file_that_another_program_holds_is_named_and_can_be_used_afterwards(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "BUSY", 0.05)
+    path = tmp_path / "store.langgraph"
+
+    async def hold():
+        savers = Savers()
+        saver = savers.take(str(path))
+        await saver.setup()
+        with sqlite3.connect(path, isolation_level=None) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(StoreError) as raised:
+                await saver.acopy_thread("t", "u")
+            other.execute("ROLLBACK")
+        other.close()
+        await saver.acopy_thread("t", "u")
+        await savers.leave(str(path))
+        return raised.value
+
+    assert asyncio.run(hold()).kind == "locked"
