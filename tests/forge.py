@@ -1,7 +1,8 @@
 """Starts `python -m coupler` without importing it each time: this process has it loaded, and forks.
 
 It is given a socket. Each message is an order: what the new process is to be, and its descriptors. The answer
-is the number of a process that is a child of whoever has sent the order; see `forked.py`, which does.
+is the number of a process that is a child of whoever has sent the order; see `forked.py`, which does. An
+order may also name modules that are to be loaded for all that come after it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -57,9 +59,14 @@ def main() -> list[str]:
         text, descriptors, _, _ = socket.recv_fds(orders, LONGEST_ORDER, MOST_DESCRIPTORS)
         if not text:
             sys.exit()
+        order = json.loads(text)
+        if "import" in order:
+            _import(order["import"])
+            orders.send(b"0")
+            continue
         if (pid := _fork()) is None:
             orders.detach()  # its number may be that of a descriptor that was sent
-            return _become(json.loads(text), descriptors)
+            return _become(order, descriptors)
         orders.send(str(pid).encode())
         for descriptor in descriptors:
             os.close(descriptor)
@@ -72,7 +79,12 @@ def _load() -> None:
         for module in pkgutil.walk_packages([str(path)], f"coupler.{package}."):
             with suppress(Exception):
                 importlib.import_module(module.name)
-    for name in LATER:
+    _import(LATER)
+
+
+def _import(names: Iterable[str]) -> None:
+    """Have these modules loaded, and keep them out of every command's garbage collections."""
+    for name in names:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()

@@ -18,7 +18,8 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,22 @@ class Popen(subprocess.Popen[Any]):
         self.pid = _forge().order(self._order, [*standard, *self._order["descriptors"][3:]])
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def having_loaded(*modules: str) -> Iterator[None]:
+    """Meanwhile all that is forked begins with these modules imported, beside those of `coupler`."""
+    if sys.platform != "linux":
+        yield
+        return
+    usual, forge = [*_forges], _Forge()
+    try:
+        forge.order({"import": modules}, [])
+        _forges[:] = [forge]
+        yield
+    finally:
+        _forges[:] = usual
+        forge.close()
 
 
 def run(

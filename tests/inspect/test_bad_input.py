@@ -11,7 +11,8 @@ from textwrap import dedent
 
 import pytest
 
-from coupler.inspect.conformance.assertion import MUST, Assertion, Case, Finding, catalogue
+from coupler.cli.check.output import exit_code
+from coupler.inspect.conformance.assertion import MUST, Assertion, Case, Finding, chosen
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine, judge
 from coupler.inspect.desk import FULL_CAPABILITIES, Desk
@@ -19,16 +20,18 @@ from coupler.inspect.trace import Trace, TraceError
 
 REFUSING = """
     import json, sys
+    code, *works = sys.argv[1:]
     for line in sys.stdin:
         request = json.loads(line)
         if "id" not in request:
             continue
         results = {"initialize": {"protocolVersion": 1}, "session/new": {"sessionId": "s"}}
-        answer = {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "no key"}}
-        if request["method"] in results:
+        answer = {"jsonrpc": "2.0", "id": request["id"], "error": {"code": int(code), "message": "no key"}}
+        if request["method"] in works:
             answer = {"jsonrpc": "2.0", "id": request["id"], "result": results[request["method"]]}
         print(json.dumps(answer), flush=True)
 """
+"""Refuses with the code that it is given all but the methods that it is given."""
 
 
 @pytest.mark.parametrize(
@@ -128,11 +131,45 @@ def test_a_rule_that_fails_itself_blames_nobody_and_passes_nobody(found: list[Ca
 
 
 def test_an_agent_that_refuses_every_prompt_is_not_blamed_for_it(tmp_path: Path) -> None:
-    candidate = Candidate([sys.executable, "-c", dedent(REFUSING)], tmp_path, timeout=3.0)
+    candidate = refusing(tmp_path, -32603, "initialize", "session/new")
     ids = {"A41", "A42", "A43", "A52", "A53", "A55", "A60"}
 
-    report = asyncio.run(examine(candidate, [each for each in catalogue("agent") if each.id in ids]))
+    report = asyncio.run(examine(candidate, chosen("agent", ids)))
 
     outcomes = {each.assertion.id: each.outcome for each in report.results}
     assert "failed" not in outcomes.values(), outcomes
     assert "no key" in next(each.message for each in report.results if each.outcome == "skipped")
+
+
+@pytest.mark.parametrize(
+    ("code", "works", "ids", "word"),
+    [
+        (-32603, ["initialize"], "A02,A21,A22,A44", "does not conform (1 passed, 1 failed, 2 skipped)"),
+        (-32603, ["initialize"], "A02,A22,A44", "was judged only in part (1 passed, 2 skipped)"),
+        (-32000, ["initialize"], "A02,A21,A22,A44", "was judged only in part (1 passed, 3 skipped)"),
+        (
+            -32603,
+            ["initialize", "session/new"],
+            "A02,A44,A52",
+            "was judged only in part (1 passed, 2 skipped)",
+        ),
+        (-32603, ["initialize"], "A22,A44", "nothing was judged (2 skipped)"),
+        (-32603, ["initialize"], "A02", "conforms (1 passed)"),
+    ],
+    ids=["no session", "no session, not asked for", "a login", "no prompt", "nothing", "nothing skipped"],
+)
+def test_an_agent_conforms_only_if_sessions_and_prompts_could_be_judged(
+    code: int, works: list[str], ids: str, word: str, tmp_path: Path
+) -> None:
+    candidate = refusing(tmp_path, code, *works)
+
+    report = asyncio.run(examine(candidate, chosen("agent", ids.split(","))))
+
+    assert report.verdict() == f"ACP v1 agent: {word}"
+    assert report.passes is word.startswith("conforms")
+    assert exit_code(report) == (0 if report.passes else 1 if "not conform" in word else 2)
+
+
+def refusing(directory: Path, code: int, *works: str) -> Candidate:
+    command = [sys.executable, "-I", "-S", "-c", dedent(REFUSING), str(code), *works]
+    return Candidate(command, directory, timeout=5.0, startup_timeout=20.0)

@@ -49,6 +49,9 @@ def test_the_surveyor_passes_everything_that_applies_to_it(tmp_path: Path) -> No
 
 
 def test_no_example_is_forgotten() -> None:
-    """The echo agent is checked by the command itself, in tests/cli/test_check.py."""
+    """The echo agent is checked by the command itself, in tests/cli/test_check.py.
+
+    An agent of LangChain like the example's, which needs a model, is checked in tests/bridges.
+    """
     agents = {path.name for path in EXAMPLES.glob("*.py") if "serve(" in path.read_text()}
-    assert agents == {"echo.py", "surveyor.py", "reference.py"}
+    assert agents == {"echo.py", "surveyor.py", "reference.py", "langchain_agent.py"}

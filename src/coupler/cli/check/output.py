@@ -110,10 +110,10 @@ def _forgive(stream: IO[str]) -> None:
 
 
 def exit_code(report: Report) -> int:
-    """0 if the subject passes, 1 if it does not, and 2 if nothing could be judged."""
+    """0 if the subject passes, 1 if it does not, and 2 if too little could be judged to say so."""
     if report.passes:
         return DONE
-    return FAILED if report.has_judged else WRONG_USAGE
+    return FAILED if report.fails else WRONG_USAGE
 
 
 def save_traces(traces: Sequence[Trace], directory: Path | None, env: Mapping[str, str] | None) -> None:

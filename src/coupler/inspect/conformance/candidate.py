@@ -25,6 +25,9 @@ T = TypeVar("T")
 NO_SUCH_SESSION = "coupler-check-no-such-session"
 """The id of a session that no agent has."""
 
+BASICS = ("initialize", "session/new", "session/prompt")
+"""What nearly every assertion needs, each of them what comes before it."""
+
 GREETING = 0.3
 """Seconds in which an agent that speaks first has done so."""
 
@@ -108,15 +111,21 @@ class Candidate:
     async def open_session(self, client: ScriptedClient, **params: Any) -> str:
         """A session, by its id; skips if the agent wants a login that it was not given."""
         answer = await self._basic("session/new", client.new_session(**params))
-        if answer.code == AUTH_REQUIRED and self.auth is None:
-            methods = [str(part(each, "id")) for each in items(client.introduction.get("authMethods"))]
-            raise Skip(f"the agent wants a login: pass --auth with one of {', '.join(methods)}")
+        self.skip_without_login(client, answer)
         session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
         if not isinstance(session, str):
             raise self._note_broken("session/new", f"session/new gave no session: {answer.error}")
         if self.greets:
             await client.quiet(GREETING)
         return session
+
+    def skip_without_login(self, client: ScriptedClient, answer: Answer) -> None:
+        """Skip if the agent answers that it wants a login, and it was not given one."""
+        if answer.code == AUTH_REQUIRED and self.auth is None:
+            methods = [str(part(each, "id")) for each in items(client.introduction.get("authMethods"))]
+            reason = f"the agent wants a login: pass --auth with one of {', '.join(methods)}"
+            self._broken.setdefault("session/new", reason)
+            raise Skip(reason)
 
     async def hear_greeting(self, client: ScriptedClient, session: str) -> None:
         """Learn whether the agent speaks before it is asked, which is not forbidden.
@@ -139,6 +148,14 @@ class Candidate:
         self.need_working("session/new")
         async with self.ready(capabilities) as client:
             yield client, await self.open_session(client)
+
+    @property
+    def obstacle(self) -> str:
+        """Why whole parts of the protocol were out of reach; empty if they were not."""
+        for what in BASICS:
+            if what in self._broken:
+                return f"{what} does not work: {self._broken[what]}"
+        return ""
 
     def need_working(self, what: str) -> None:
         """Skip if this was seen not to work, instead of waiting for it again."""

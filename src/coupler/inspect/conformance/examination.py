@@ -55,6 +55,7 @@ async def examine(
             judged = judge(assertion, candidate.traces)
             note(_worse(probed[assertion.id], judged) if assertion.id in probed else judged)
     report.results.sort(key=lambda result: result.assertion.id)
+    report.obstacle = candidate.obstacle
     report.seconds = time.monotonic() - began
     return report
 

@@ -46,12 +46,16 @@ class Result:
 
 @dataclass
 class Report:
-    """The results of one examination, in the order of their ids."""
+    """The results of one examination, in the order of their ids.
+
+    `obstacle` says why whole parts of the protocol were out of reach, such as all that needs a session.
+    """
 
     subject: str
     side: Side
     results: list[Result] = field(default_factory=list)
     seconds: float = 0.0
+    obstacle: str = ""
 
     @property
     def has_judged(self) -> bool:
@@ -59,9 +63,19 @@ class Report:
         return any(result.outcome != "skipped" for result in self.results)
 
     @property
+    def fails(self) -> bool:
+        """Whether a mandatory assertion fails."""
+        return any(result.is_mandatory_failure for result in self.results)
+
+    @property
+    def is_obstructed(self) -> bool:
+        """Whether something was skipped while whole parts were out of reach: then nothing tells of those."""
+        return bool(self.obstacle) and any(result.outcome == "skipped" for result in self.results)
+
+    @property
     def passes(self) -> bool:
-        """Whether something was judged, and no mandatory assertion fails."""
-        return self.has_judged and not any(result.is_mandatory_failure for result in self.results)
+        """Whether all that was wanted was within reach, something was judged, and nothing mandatory fails."""
+        return self.has_judged and not self.fails and not self.is_obstructed
 
     def count(self) -> dict[str, int]:
         """How many passed, failed, were warned about (a failure that is not mandatory) and were skipped."""
@@ -74,11 +88,15 @@ class Report:
     def verdict(self) -> str:
         """One line, for a badge or a log."""
         counts = self.count()
-        word = "conforms" if self.passes else "does not conform"
-        if not self.has_judged:
-            word = "nothing was judged"
         parts = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-        return f"ACP v1 {self.side}: {word} ({parts})"
+        return f"ACP v1 {self.side}: {self._word()} ({parts})"
+
+    def _word(self) -> str:
+        if self.fails:
+            return "does not conform"
+        if not self.has_judged:
+            return "nothing was judged"
+        return "was judged only in part" if self.is_obstructed else "conforms"
 
 
 def frames_of(trace: Trace, causes: tuple[Entry, ...] = ()) -> tuple[Frame, ...]:
