@@ -1,13 +1,16 @@
 """Sessions of a graph that has a checkpointer of its own, whatever that one can do."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from bridges.acting import HERE, Stage
 from coupler.bridges.langchain.graph_agent import GraphAgent
+from coupler.bridges.langchain.graph_run import GraphRun
 from coupler.bridges.langchain.stream.model_run import Look
 from raw_client import texts
 from sessions.steps import listed, setup
@@ -22,13 +25,17 @@ def stage(tmp_path_factory):
     stage.close()
 
 
-@pytest.fixture
-def incapable():
-    """A graph whose checkpointer does nothing that a checkpointer may leave out."""
+def idle_graph(saver):
     builder = StateGraph(MessagesState)
     builder.add_node("nothing", lambda state: {})
     builder.add_edge(START, "nothing")
-    graph = builder.compile(checkpointer=BaseCheckpointSaver())
+    return builder.compile(checkpointer=saver)
+
+
+@pytest.fixture
+def incapable():
+    """A graph whose checkpointer does nothing that a checkpointer may leave out."""
+    graph = idle_graph(BaseCheckpointSaver())
     return GraphAgent(graph, ("module", "agent"), "agent", look=Look(), store=None)
 
 
@@ -67,3 +74,20 @@ def test_a_session_that_never_had_a_thread_leaves_none(incapable, state, caplog)
     asyncio.run(incapable.forget("s1", state))
 
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("begun, is_left", [({"foreign": True}, True), ({}, False)])
+def test_what_a_turn_without_an_end_left_is_dropped_but_nothing_that_others_have_begun(begun, is_left):
+    saver = InMemorySaver()
+    thread = {"configurable": {"thread_id": "thread"}}
+
+    async def prompt_again():
+        graph = idle_graph(saver)
+        await graph.ainvoke({"messages": ["hello"]}, thread)
+        state = {"thread": "thread", "checkpoint": None, **begun}
+        current = SimpleNamespace(session=SimpleNamespace(state=state, outlet=None))
+        await GraphRun(graph, saver, None, current, None)._drop_what_was_not_answered()
+
+    asyncio.run(prompt_again())
+
+    assert (saver.get_tuple(thread) is not None) is is_left

@@ -153,6 +153,8 @@ class GraphRun:
     async def _drop_what_was_not_answered(self) -> None:
         """Checkpoints that no answer names: of earlier steps, and of a turn that a kill has cut off."""
         checkpoint = self._session.state.get("checkpoint")
+        if checkpoint is None and self._session.state.get("foreign"):
+            return  # somebody else may need what is in it
         if checkpoint is None:
             with contextlib.suppress(NotImplementedError):
                 await self._saver.adelete_thread(self._session.state["thread"])

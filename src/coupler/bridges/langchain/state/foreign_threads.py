@@ -83,7 +83,7 @@ class _Thread:
             self._cwd,
             self._title(),
             int(datetime.fromisoformat(self._last.checkpoint["ts"]).timestamp() * 1000),
-            {"session": thread, "thread": thread, "checkpoint": checkpoint},
+            {"session": thread, "thread": thread, "checkpoint": checkpoint, "foreign": True},
             tuple(self._turns()),
         )
 
