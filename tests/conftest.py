@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ pytest_plugins = ["pytester"]
 # A shared machine may pause at any moment; that is no property of the code.
 settings.register_profile("coupler", deadline=None)
 settings.load_profile("coupler")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, and let the tests' programs hear it: a shell lets what runs in its background ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
