@@ -20,7 +20,7 @@ settings.load_profile("coupler")
 
 
 def pytest_configure() -> None:
-    """Hear Ctrl-C, and let the tests' programs hear it: a shell lets what runs in its background ignore it."""
+    """Hear Ctrl-C, and let the programs of tests hear it: what a shell runs in its background ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
