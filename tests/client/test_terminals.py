@@ -79,7 +79,7 @@ def test_a_signal_is_told_by_its_name(script: Script, tmp_path: Path) -> None:
 def test_while_it_runs_the_output_so_far_is_told_without_an_exit(script: Script, tmp_path: Path) -> None:
     async def story(asked: Asked) -> None:
         terminal = await create(asked, f"print('so far', flush=True); {IDLE}")
-        await eventually(asked, terminal, "so far")
+        await eventually(asked, terminal, "so far\n")
         shown = await asked.request("terminal/output", terminalId=terminal)
         assert shown == {"output": "so far\n", "truncated": False}
 
