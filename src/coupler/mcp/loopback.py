@@ -11,7 +11,7 @@ import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hmac import compare_digest
 from typing import Any
 
@@ -37,6 +37,9 @@ MOST_SESSIONS = 100
 
 CLOSE_LIMIT = 1.0
 """Seconds that answers which are on their way have, when the server is closed."""
+
+HEARING, MOST_HEARD = 1.0, 64 * 1024
+"""Seconds and bytes for what a stranger is still sending when it is refused."""
 
 
 @asynccontextmanager
@@ -71,6 +74,7 @@ class _Guard:
         if refusal is None:
             await answered_patiently(lambda send: self._manager.handle_request(scope, receive, send), send)
             return
+        await _hear_out(receive)
         status, message = refusal
         headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
         if status == 401:
@@ -94,6 +98,17 @@ class _Guard:
         if scope["method"] not in {"POST", "DELETE"}:
             return 405, b"this server says nothing unasked"
         return None
+
+
+async def _hear_out(receive: Any) -> None:
+    """Take what is still on its way: who closes a connection on unread words takes back its own answer."""
+    size = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HEARING):
+            while (told := await receive())["type"] == "http.request" and told.get("more_body"):
+                size += len(told.get("body", b""))
+                if size > MOST_HEARD:
+                    return
 
 
 @asynccontextmanager
