@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from coupler.agent.editor import Editor
 from coupler.agent.ledger import Ledger
+from coupler.agent.text_lines import TextLines
 from coupler.agent.veil import Veil
 from coupler.events import Text, ToolOutput, ToolUpdate
 from coupler.events.record import TEXT
@@ -42,6 +43,7 @@ class Outlet:
         self._keep_text: Callable[[str, str, str], None] | None = None
         self._backlog: Backlog | None = None
         self._announced: set[str] = set()
+        self._text_lines = TextLines(session_id)
         # Part of every message id: a session that is loaded again must not repeat its old ones.
         nonce = os.urandom(4).hex()
         self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
@@ -117,5 +119,8 @@ class Outlet:
         self._notify(event)
 
     def _notify(self, event: Emitted) -> None:
+        if type(event) is Text:
+            self._peer.send(self._text_lines.line(event), self._session_id)
+            return
         update = to_update(event, self._announced)
         self._peer.notify("session/update", SessionNotification(self._session_id, update), self._session_id)

@@ -58,6 +58,8 @@ class Projection:
         self._look = look
         self._usage = usage
         self._runs: dict[UUID, ModelRun] = {}
+        self._last: tuple[UUID, ModelRun] | None = None
+        """Whose token came last. Its id is the same object each time, and ids are slow to compare."""
         self._seen: set[str] = set()
         self._said: set[str] = set()
         self._failed: BaseException | None = None
@@ -90,13 +92,15 @@ class Projection:
 
     def take(self, run_id: UUID, message: AIMessageChunk) -> None:
         """A model has said something more."""
-        run = self._runs.get(run_id)
-        if run is not None:
+        if self._last is not None and self._last[0] is run_id:
+            self._last[1].take(message)
+        elif (run := self._runs.get(run_id)) is not None:
+            self._last = (run_id, run)
             run.take(message)
 
     def end_model(self, run_id: UUID, message: AIMessage) -> None:
         """A model has answered."""
-        run = self._runs.pop(run_id, None)
+        run, self._last = self._runs.pop(run_id, None), None
         if run is None:
             return
         if message.id is not None:
@@ -112,7 +116,7 @@ class Projection:
 
     def fail_model(self, run_id: UUID, error: BaseException) -> None:
         """A model has failed; somebody may ask it again."""
-        run = self._runs.pop(run_id, None)
+        run, self._last = self._runs.pop(run_id, None), None
         if run is not None:
             run.fail(describe(error))
             self.model_error = self._failed = error
