@@ -60,7 +60,8 @@ def test_acpx_is_told_the_commands_sees_the_steps_says_yes_and_gets_the_outputs(
     told = [each for each in updates if each["sessionUpdate"] == "available_commands_update"]
     command, *_about_runs = told[0]["availableCommands"]
     assert command == {"name": "hello", "description": "Greet somebody", "input": {"hint": "name"}}
-    shown = Shown(updates, frames[-1])
+    [answer] = [frame for frame in frames if "stopReason" in frame.get("result", {})]
+    shown = Shown(updates, answer)
     assert shown.reason == "end_turn"
     assert (shown.status("sure"), shown.output("greet")) == ("completed", "Hello, Ada Lovelace!\n")
     assert shown.meta["outputs"] == {"said": "Hello, Ada Lovelace!"}
