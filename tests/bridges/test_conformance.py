@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pkgutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,17 +51,7 @@ def imported_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(
-        words: list[str],
-        program: Path,
-        directory: Path,
-        environment: dict[str, str],
-        stdio: tuple[int, int, int],
-    ) -> subprocess.Popen[bytes]:
-        streams = dict(zip(("stdin", "stdout", "stderr"), stdio, strict=True))
-        return forked.Popen(words, cwd=directory, env=environment, start_new_session=True, **streams)
-
-    monkeypatch.setattr(child, "_popen", start)
+    monkeypatch.setattr(child, "_popen", forked.start_child)
 
 
 @pytest.mark.parametrize("graph", DOES_NOT_APPLY)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -70,18 +69,7 @@ DOES_NOT_APPLY = {
 @pytest.fixture(autouse=True)
 def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kit starts the agent some sixty times; what it starts is a fork that has everything loaded."""
-
-    def start(
-        words: list[str],
-        program: Path,
-        directory: Path,
-        environment: dict[str, str],
-        stdio: tuple[int, int, int],
-    ) -> subprocess.Popen[bytes]:
-        streams = dict(zip(("stdin", "stdout", "stderr"), stdio, strict=True))
-        return forked.Popen(words, cwd=directory, env=environment, start_new_session=True, **streams)
-
-    monkeypatch.setattr(child, "_popen", start)
+    monkeypatch.setattr(child, "_popen", forked.start_child)
 
 
 def test_a_served_project_keeps_to_every_sentence_that_applies_to_it(tmp_path: Path) -> None:
