@@ -8,26 +8,24 @@ with an error that the model can act on.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langchain_core.tools import BaseTool
 
-from coupler.agent.call import Call
-from coupler.agent.errors import EditorError, NotPermittedError
-from coupler.bridges.langchain.current import Current, current
+from coupler.bridges.langchain.current import Current
 from coupler.bridges.langchain.editor.file_finder import Found, find
-from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
+from coupler.bridges.langchain.editor.tool_use import (
+    ToolUse,
+    permitted_use,
+    running_prompt,
+    session_tool,
+    tool_use,
+)
 from coupler.files.boundary import find_inside
-from coupler.files.errors import FileChangedError, UnsuitableFileError
-from coupler.process import SpawnError
-from coupler.schema.v1 import ToolKind
+from coupler.files.errors import FileChangedError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -45,17 +43,6 @@ COMMAND_LIMIT = 120.0
 LONGEST_COMMAND = 3600.0
 """Seconds that a command has, if nothing is said, and at most."""
 
-ERRORS = (
-    OSError,
-    ValueError,
-    FileChangedError,
-    UnsuitableFileError,
-    NotPermittedError,
-    SpawnError,
-    EditorError,
-)
-"""What a model can do something about."""
-
 
 def editor_tools(session: Session | None = None) -> list[BaseTool]:
     """Tools to read, write, edit, list and search files and to run commands.
@@ -63,22 +50,13 @@ def editor_tools(session: Session | None = None) -> list[BaseTool]:
     They work in the session whose prompt is being answered; given one, they work in no other.
     """
 
-    def made(function: Callable[..., Awaitable[str]], kind: ToolKind) -> BaseTool:
-        return StructuredTool.from_function(
-            coroutine=_careful(function, session),
-            name=function.__name__,
-            description=inspect.getdoc(function) or "",
-            handle_tool_error=True,
-            metadata={"coupler": {"kind": kind, "asks": True}},
-        )
-
     return [
-        made(read_file, "read"),
-        made(write_file, "edit"),
-        made(edit_file, "edit"),
-        made(list_files, "read"),
-        made(search, "search"),
-        made(run_command, "execute"),
+        session_tool(read_file, "read", session),
+        session_tool(write_file, "edit", session),
+        session_tool(edit_file, "edit", session),
+        session_tool(list_files, "read", session),
+        session_tool(search, "search", session),
+        session_tool(run_command, "execute", session),
     ]
 
 
@@ -100,7 +78,7 @@ async def read_file(
     if offset < 1 or limit < 1:
         raise ValueError("offset and limit are numbers from 1 on")
     limit = min(limit, MOST_LINES)
-    async with _permitted_call("Read", "read", path, offset if offset > 1 else None) as call:
+    async with permitted_use("Read", "read", path, offset if offset > 1 else None) as call:
         text = await call.prompt.turn.files.read(path)
         lines = text.splitlines(keepends=True)
         part = "".join(lines[offset - 1 : offset - 1 + limit])
@@ -112,7 +90,7 @@ async def write_file(path: File, content: Annotated[str, "The whole new text of 
 
     An existing file has to be read with read_file first. To change a part of it, use edit_file.
     """
-    async with _call("Write", "edit", path) as call:
+    async with tool_use("Write", "edit", path) as call:
         files = call.prompt.turn.files
         await call.block.diff(path, await _before(call, path), content)
         await call.ask()
@@ -130,7 +108,7 @@ async def edit_file(
     replace_all: Annotated[bool, "Replace every occurrence, not just a unique one."] = False,
 ) -> str:
     """Replace a piece of text in a file. The old text must occur exactly once, unless replace_all is true."""
-    async with _call("Edit", "edit", path) as call:
+    async with tool_use("Edit", "edit", path) as call:
         files = call.prompt.turn.files
         before = await files.read(path)
         after, count = _replaced(before, old_text, new_text, replace_all, path)
@@ -148,7 +126,7 @@ async def list_files(
     ] = "**",
 ) -> str:
     """List files by their names, without those of version control, caches and installed packages."""
-    async with _permitted_call("List", "read", directory) as call:
+    async with permitted_use("List", "read", directory) as call:
         found = await _find(call.prompt, directory, glob, None)
         return _listed([entry.path for entry in found.entries], found.is_cut) or "No file fits."
 
@@ -159,7 +137,7 @@ async def search(
     glob: Annotated[str, "Only in files with such names, as in `*.py` or `src/**/*.ts`."] = "**",
 ) -> str:
     """Search the lines of text files on the disk. Each answer line is `path:line: text`."""
-    async with _permitted_call("Search", "search", directory) as call:
+    async with permitted_use("Search", "search", directory) as call:
         found = await _find(call.prompt, directory, glob, pattern)
         lines, left_out = [], set()
         readable: dict[str, bool] = {}
@@ -187,11 +165,11 @@ async def run_command(
 
     There is nobody to answer questions: give the options that make it ask none.
     """
-    prompt = _prompt()
+    prompt = running_prompt()
     if not 0 < timeout <= LONGEST_COMMAND:
         raise ValueError(f"timeout is a number of seconds up to {LONGEST_COMMAND:g}")
     place = find_inside(directory, prompt.session.cwd, prompt.session.roots).shown
-    async with _call("Run", "execute", command=command, cwd=place) as call:
+    async with tool_use("Run", "execute", command=command, cwd=place) as call:
         await call.ask()
         finished = await prompt.turn.terminal.run(
             *_shell(command), cwd=place, timeout=timeout, output_limit=LONGEST_TEXT
@@ -199,98 +177,6 @@ async def run_command(
         call.has_shown()
         beginning = "… (the beginning was left out)\n" if finished.truncated else ""
         return f"{beginning}{finished.output.rstrip()}\n({_ending(finished, timeout)})".lstrip()
-
-
-class _ToolCall:
-    """One use of one of the tools."""
-
-    def __init__(self, prompt: Current, block: Call, call_id: str | None) -> None:
-        self.prompt = prompt
-        self.block = block
-        self._call_id = call_id
-
-    async def ask(self) -> None:
-        """Go on only if that is permitted."""
-        if not await self.block.permitted():
-            raise NotPermittedError(f"it was not done: {self.block.refusal}")
-
-    def has_shown(self) -> None:
-        """The result is to be seen already."""
-        if self._call_id is not None:
-            self.prompt.calls.shown.add(self._call_id)
-
-    def knows(self, path: str) -> bool:
-        """Whether the session has seen the file."""
-        session = self.prompt.session
-        return find_inside(path, session.cwd, session.roots).real in session.known_files
-
-
-@asynccontextmanager
-async def _call(
-    verb: str,
-    kind: ToolKind,
-    path: str | None = None,
-    line: int | None = None,
-    *,
-    command: str | None = None,
-    cwd: str | None = None,
-) -> AsyncIterator[_ToolCall]:
-    prompt = _prompt()
-    if path is not None:
-        # Outside is outside, before anybody is asked.
-        path = find_inside(path, prompt.session.cwd, prompt.session.roots).shown
-    title = f"{verb} {command if command is not None else path}"
-    call_id = prompt.call_id
-    block: Call
-    if call_id is not None and prompt.calls.is_open(call_id):
-        block = JoinedCall(
-            prompt, call_id, title, kind=kind, path=path, line=line, command=command, cwd=cwd,
-            name=prompt.calls.name(call_id),
-        )  # fmt: skip
-    else:
-        call_id = None
-        block = prompt.turn.tool(title, kind=kind, path=path, line=line, command=command, cwd=cwd)
-    async with block:
-        yield _ToolCall(prompt, block, call_id)
-
-
-@asynccontextmanager
-async def _permitted_call(
-    verb: str, kind: ToolKind, path: str, line: int | None = None
-) -> AsyncIterator[_ToolCall]:
-    async with _call(verb, kind, path, line) as call:
-        await call.ask()
-        yield call
-
-
-def _prompt() -> Current:
-    prompt = current()
-    if prompt is None:
-        raise ToolException("this tool works in an editor's session: serve the agent to use it")
-    return prompt
-
-
-def _careful(
-    function: Callable[..., Awaitable[str]], session: Session | None
-) -> Callable[..., Awaitable[str]]:
-    """What a model can do something about is told to it; anything else is a fault of ours."""
-
-    @wraps(function)
-    async def called(*arguments: Any, **keywords: Any) -> str:
-        if session is not None and _prompt().session is not session:
-            raise ToolException("this tool belongs to another session")
-        try:
-            return await function(*arguments, **keywords)
-        except ERRORS as error:
-            raise ToolException(_told(error)) from error
-
-    return called
-
-
-def _told(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror and not isinstance(error, NotPermittedError):
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
 
 
 def _beginning(part: str, offset: int, lines: int, limit: int) -> str:
@@ -322,7 +208,7 @@ def _replaced(text: str, old: str, new: str, everywhere: bool, path: str) -> tup
     return text.replace(old, new), count
 
 
-async def _before(call: _ToolCall, path: str) -> str | None:
+async def _before(call: ToolUse, path: str) -> str | None:
     """What is replaced, to be shown; what the model knows of the file is what it has read itself."""
     files = call.prompt.turn.files
     if not await files.exists(path):
