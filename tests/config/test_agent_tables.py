@@ -47,6 +47,34 @@ def test_a_table_sets_an_agent_up_with_files_from_its_own_directory_on(coupler_h
     assert table.skills == ("/skills/review.md",)
 
 
+def test_a_profile_of_the_coder_has_an_address_servers_and_hooks(coupler_home: Path) -> None:
+    config = config_of(
+        coupler_home,
+        """
+        [agents.careful]
+        agent = "coder"
+        base_url = "http://localhost:8000/v1"
+        mcp = ["github", "docs", "github"]
+        [agents.careful.hooks]
+        before_tool = "check-it --fast"
+        turn_end = ["make lint", "make test"]
+        [agents.plain]
+        agent = "coder"
+        [agents.alone]
+        agent = "coder"
+        mcp = []
+        """,
+    )
+
+    careful, plain, alone = config[keys.AGENTS]
+
+    assert careful.base_url == "http://localhost:8000/v1"
+    assert careful.mcp == ("github", "docs")
+    assert careful.hooks == {"before_tool": ("check-it --fast",), "turn_end": ("make lint", "make test")}
+    assert (plain.base_url, plain.mcp, plain.hooks) == (None, None, {})
+    assert alone.mcp == ()
+
+
 @pytest.mark.parametrize(
     ("lines", "complaint"),
     [
@@ -59,6 +87,14 @@ def test_a_table_sets_an_agent_up_with_files_from_its_own_directory_on(coupler_h
         ('tools = { allow = "read(**)" }', "must be a list of texts, not a text"),
         ("options = { x = [1] }", "must be a text, a number, true or false, not a list"),
         ("context = [5]", "must be one line without control characters"),
+        ('base_url = "localhost:8000"', "must begin with https:// or http:// and name a host"),
+        ('base_url = "https://me:pw@host/v1"', "must hold no password"),
+        ("mcp = { command = 'x' }", "the servers are tables [mcp.NAME]"),
+        ('mcp = "github"', "must be a list of texts, not a text"),
+        ('hooks = "make lint"', "must be a table with a command line for each event, not a text"),
+        ('hooks = { beforetool = "x" }', "did you mean `before_tool`"),
+        ("hooks = { before_tool = 5 }", "must be a command line or a list of them, not a number"),
+        ('hooks = { turn_end = ["make", ""] }', "item 2 of `agents.x.hooks.turn_end`"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_is_right(coupler_home: Path, lines: str, complaint: str) -> None:

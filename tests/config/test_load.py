@@ -56,7 +56,10 @@ class TestPrecedence:
     def test_what_nobody_set_has_its_default(self, place):
         config = place.load()
 
-        assert [config[key] for key in SCHEMA.keys] == [(), (), (), (), (), (), None, "normal"]
+        of_coder = [key for key in SCHEMA.keys if key.name.startswith("coder.")]
+        others = [key for key in SCHEMA.keys if key not in of_coder]
+        assert [config[key] for key in others] == [(), (), (), (), (), (), None, "normal"]
+        assert [config[key] for key in of_coder] == [None, None, None, (), "interactive", "off", ()]
         assert config.settings == {}
 
     @pytest.mark.parametrize(

@@ -8,18 +8,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from coupler.config.errors import suggestion
-from coupler.config.kind import Source, WrongValueError, type_words
+from coupler.config.kind import Source, WrongValueError, address_problem, type_words
 from coupler.config.origin import Origin
 
 _KEYS = (
     *("command", "agent", "title", "env", "files"),
-    *("system", "model", "mode", "options", "tools", "context", "skills"),
+    *("system", "model", "base_url", "mode", "options", "tools", "context", "skills", "mcp", "hooks"),
 )
+HookEvent = Literal["session_start", "before_tool", "after_tool", "turn_end"]
+"""When the commands of `hooks` run."""
+
 _FILES = ("none", "read", "write")
 _TOOLS = ("allow", "deny")
 
@@ -51,6 +54,11 @@ class AgentTable(msgspec.Struct, frozen=True):
     """Files whose text goes before a prompt, as absolute paths."""
     skills: tuple[str, ...] = ()
     """Files with instructions, as absolute paths."""
+    base_url: str | None = None
+    mcp: tuple[str, ...] | None = None
+    """Names of servers of `[mcp]`; None if nothing is said about them, so that all of them are meant."""
+    hooks: Mapping[HookEvent, tuple[str, ...]] = {}
+    """Command lines that run when something happens, in their order."""
 
 
 class AgentTables(msgspec.Struct, frozen=True):
@@ -98,6 +106,9 @@ def _agent(name: str, table: object, source: Source) -> AgentTable:
         deny=tools["deny"],
         context=_paths(name, "context", table.get("context", []), source),
         skills=_paths(name, "skills", table.get("skills", []), source),
+        base_url=_address(name, table["base_url"]) if "base_url" in table else None,
+        mcp=_servers(name, table["mcp"]) if "mcp" in table else None,
+        hooks=_hooks(name, table.get("hooks", {})),
     )
 
 
@@ -194,6 +205,35 @@ def _path(path: str, name: str, key: str, source: Source) -> str:
             raise WrongValueError("begins with ~, but this user has no home directory", name, key)
         return os.path.join(source.home, path[2:])
     return os.path.normpath(os.path.join(source.origin.directory or os.getcwd(), path))
+
+
+def _address(name: str, value: object) -> str:
+    address = _line(name, "base_url", value)
+    if problem := address_problem(address):
+        raise WrongValueError(problem, name, "base_url")
+    return address
+
+
+def _servers(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, dict):
+        raise WrongValueError("must be a list of names: the servers are tables [mcp.NAME]", name, "mcp")
+    return (*dict.fromkeys(_texts(name, ("mcp",), value)),)
+
+
+def _hooks(name: str, value: object) -> dict[HookEvent, tuple[str, ...]]:
+    """For each event a command line, or a list of them."""
+    if not isinstance(value, dict):
+        message = f"must be a table with a command line for each event, not {type_words(value)}"
+        raise WrongValueError(message, name, "hooks")
+    events = get_args(HookEvent)
+    for event in value:
+        if event not in events:
+            raise WrongValueError(f"is unknown; {suggestion(event, events, events)}", name, "hooks", event)
+        if not isinstance(value[event], str | list):
+            message = f"must be a command line or a list of them, not {type_words(value[event])}"
+            raise WrongValueError(message, name, "hooks", event)
+    listed = {event: [lines] if isinstance(lines, str) else lines for event, lines in value.items()}
+    return {event: _texts(name, ("hooks", event), lines) for event, lines in listed.items()}
 
 
 def _line(name: str, key: str, value: object) -> str:

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 _CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f]")
 _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_MODEL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*:\S.*")
+_AGENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 _TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (dict, "a table"),
@@ -102,6 +104,80 @@ class VariableNames(Texts, frozen=True):
         return name
 
 
+class ModelNames(Texts, frozen=True):
+    """A list of models, each with its provider."""
+
+    def _item(self, item: object, index: int) -> str:
+        name = super()._item(item, index)
+        if problem := model_problem(name):
+            raise WrongValueError(problem, index)
+        return name
+
+
+class AgentNames(Texts, frozen=True):
+    """A list of names of agents."""
+
+    def _item(self, item: object, index: int) -> str:
+        name = super()._item(item, index)
+        if not _AGENT.fullmatch(name):
+            raise WrongValueError("must be the name of an agent: that of a table [agents.NAME]", index)
+        return name
+
+
+class ModelName(msgspec.Struct, frozen=True):
+    """One model with its provider. A wrong one is not repeated: somebody may have put a key there."""
+
+    words: str = 'a model as "provider:name"'
+
+    def read(self, value: object, source: Source) -> str:
+        if not isinstance(value, str):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        if problem := model_problem(value):
+            raise WrongValueError(problem)
+        return value
+
+    def join(self, weaker: str | None, stronger: str) -> str:
+        return stronger
+
+
+class Address(msgspec.Struct, frozen=True):
+    """The address of a server."""
+
+    words: str = "an address"
+
+    def read(self, value: object, source: Source) -> str:
+        if not isinstance(value, str):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        if problem := address_problem(value):
+            raise WrongValueError(problem)
+        return value
+
+    def join(self, weaker: str | None, stronger: str) -> str:
+        return stronger
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A whole number between two others."""
+
+    least: int
+    most: int
+    unit: str
+
+    @property
+    def words(self) -> str:
+        return f"a number of {self.unit}"
+
+    def read(self, value: object, source: Source) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise WrongValueError(f"must be {self.words}, not {type_words(value)}")
+        if not self.least <= value <= self.most:
+            raise WrongValueError(f"must be {self.words} from {self.least:,} to {self.most:,}")
+        return value
+
+    def join(self, weaker: int | None, stronger: int) -> int:
+        return stronger
+
+
 class Choice(msgspec.Struct, frozen=True):
     """One of a few words."""
 
@@ -149,6 +225,36 @@ class FilePath(msgspec.Struct, frozen=True):
         if source.origin.directory is None:
             raise WrongValueError("must be an absolute path, or begin with ~/")
         return os.path.join(source.origin.directory, path)
+
+
+def model_problem(text: str) -> str | None:
+    """What keeps a text from naming a model and its provider, as the end of a sentence."""
+    if _CONTROL_CHARACTERS.search(text):
+        return "must be one line without control characters"
+    if not _MODEL.fullmatch(text):
+        return 'must name provider and model, as "anthropic:NAME", "openai:NAME" or "ollama:NAME"'
+    return None
+
+
+def address_problem(text: str) -> str | None:
+    """What keeps a text from being the address of a server, as the end of a sentence."""
+    # Imported on use: hardly any file has an address.
+    from urllib.parse import urlsplit
+
+    if _CONTROL_CHARACTERS.search(text) or " " in text:
+        return "must be one line without spaces or control characters"
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "is no address: look at its host and port"
+    if parts.scheme not in ("https", "http") or not host:
+        return "must begin with https:// or http:// and name a host"
+    if parts.username is not None or parts.password is not None:
+        return "must hold no password: keys are variables, or stored by `coupler login coder`"
+    if parts.query or parts.fragment:
+        return "must end with its path: it has a `?` or `#`"
+    return None
 
 
 def type_words(value: object) -> str:
