@@ -83,9 +83,10 @@ def _load() -> None:
 
 
 def _import(names: Iterable[str]) -> None:
-    """Have these modules loaded, and keep them out of every command's garbage collections."""
+    """Have these modules loaded, as far as they can be, and keep them out of garbage collections."""
     for name in names:
-        importlib.import_module(name)
+        with suppress(Exception):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()
 

@@ -59,17 +59,37 @@ class Popen(subprocess.Popen[Any]):
 @contextmanager
 def having_loaded(*modules: str) -> Iterator[None]:
     """Meanwhile all that is forked begins with these modules imported, beside those of `coupler`."""
-    if sys.platform != "linux":
-        yield
-        return
-    usual, forge = [*_forges], _Forge()
+    loaded = Loaded(*modules)
     try:
-        forge.order({"import": modules}, [])
-        _forges[:] = [forge]
-        yield
+        with loaded.used():
+            yield
     finally:
-        _forges[:] = usual
-        forge.close()
+        loaded.close()
+
+
+class Loaded:
+    """A process that has these modules imported as well, to be forked now and then."""
+
+    def __init__(self, *modules: str) -> None:
+        self._forges: list[_Forge] = []
+        if sys.platform == "linux":
+            self._forges.append(_Forge())
+            self._forges[0].order({"import": modules}, [])
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Meanwhile all that is forked begins with them."""
+        usual = [*_forges]
+        _forges[:] = self._forges or usual
+        try:
+            yield
+        finally:
+            _forges[:] = usual
+
+    def close(self) -> None:
+        """End the process."""
+        for forge in self._forges:
+            forge.close()
 
 
 def run(

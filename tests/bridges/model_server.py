@@ -3,15 +3,15 @@
     with ModelServer([says("Hello"), calls("add", a=1, b=2), refuses(429, retry_after=1)]) as server:
         ChatOpenAI(base_url=server.url, api_key="key")
 
-One reply for each request, the last is repeated; what was asked is in `server.asked`. Replies are streamed if
-the request wants that, and whole otherwise.
+One reply for each request, the last is repeated; one that depends on the request is a function of it. What
+was asked is in `server.asked`. Replies are streamed if the request wants that, and whole otherwise.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -42,11 +42,16 @@ def says(*pieces: str, finish: str = "stop", **more: Any) -> Reply:
 
 def calls(name: str, id: str = "call_1", /, **arguments: Any) -> Reply:
     """A tool call, its arguments in two pieces."""
+    return Reply(call_deltas(0, id, name, arguments), "tool_calls")
+
+
+def call_deltas(index: int, id: str, name: str, arguments: Any) -> list[Delta]:
+    """The pieces of one call among those of an answer."""
     text = json.dumps(arguments)
     middle = len(text) // 2
-    first = {"index": 0, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
-    rest = [{"index": 0, "function": {"arguments": part}} for part in (text[:middle], text[middle:])]
-    return Reply([{"tool_calls": [part]} for part in (first, *rest)], "tool_calls")
+    first = {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+    rest = [{"index": index, "function": {"arguments": part}} for part in (text[:middle], text[middle:])]
+    return [{"tool_calls": [part]} for part in (first, *rest)]
 
 
 def refuses(status: int, message: str, code: str | None = None, retry_after: float | None = None) -> Reply:
@@ -64,7 +69,7 @@ TOO_LONG = refuses(400, "This model's maximum context length is 10 tokens", "con
 class ModelServer:
     """Answers on a loopback port, in threads."""
 
-    def __init__(self, replies: Sequence[Reply]) -> None:
+    def __init__(self, replies: Sequence[Reply | Callable[[dict[str, Any]], Reply]]) -> None:
         self.replies = replies
         self.asked: list[dict[str, Any]] = []
         self._released = threading.Event()
@@ -95,7 +100,8 @@ class ModelServer:
     def _next(self, request: dict[str, Any]) -> Reply:
         with self._counting:
             self.asked.append(request)
-            return self.replies[min(len(self.asked), len(self.replies)) - 1]
+            reply = self.replies[min(len(self.asked), len(self.replies)) - 1]
+        return reply if isinstance(reply, Reply) else reply(request)
 
     def _answering(self) -> type[BaseHTTPRequestHandler]:
         server = self
@@ -167,9 +173,7 @@ def _whole(reply: Reply) -> dict[str, Any]:
     parts = [part for delta in reply.deltas for part in delta.get("tool_calls", ())]
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     if parts:
-        arguments = "".join(part["function"].get("arguments", "") for part in parts)
-        function = {"name": parts[0]["function"]["name"], "arguments": arguments}
-        message["tool_calls"] = [{"id": parts[0]["id"], "type": "function", "function": function}]
+        message["tool_calls"] = [_joined(parts, first) for first in parts if "id" in first]
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -178,6 +182,13 @@ def _whole(reply: Reply) -> dict[str, Any]:
         "choices": [{"index": 0, "message": message, "finish_reason": reply.finish}],
         "usage": _usage(reply),
     }
+
+
+def _joined(parts: list[dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
+    of_call = [part["function"] for part in parts if part["index"] == first["index"]]
+    arguments = "".join(function.get("arguments", "") for function in of_call)
+    function = {"name": first["function"]["name"], "arguments": arguments}
+    return {"id": first["id"], "type": "function", "function": function}
 
 
 def _usage(reply: Reply) -> dict[str, int]:

@@ -1,0 +1,60 @@
+"""Coders that are served to tests, and projects for them to work in."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import forked
+from bridges.model_server import ModelServer
+from coder.script import ScriptedModel
+from coder.served_coder import Coder, Coders, loaded
+
+
+@pytest.fixture(scope="session")
+def coder_loaded() -> Iterator[forked.Loaded]:
+    """LangChain is imported once for all processes of the tests."""
+    process = loaded()
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def scripted_model() -> Iterator[ScriptedModel]:
+    """One model behind an address."""
+    with ModelServer([]) as server:
+        yield ScriptedModel(server)
+
+
+@pytest.fixture(scope="session")
+def coders(
+    coder_loaded: forked.Loaded, scripted_model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Coders]:
+    """The processes that tests share."""
+    homes = (tmp_path_factory.mktemp(f"coder-home-{number}") for number in itertools.count(1))
+    processes = Coders(homes, scripted_model)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture
+def coder(coders: Coders, coder_loaded: forked.Loaded) -> Iterator[Coder]:
+    """Sessions with the coder, each with a script for its model; the script is played to its end."""
+    with ExitStack() as stack, coder_loaded.used():
+        made = Coder(coders, stack)
+        coders.model.plays()
+        yield made
+        made.close()
+        assert coders.model.is_over, "the model was asked less or more often than the test thinks"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory to work in."""
+    directory = tmp_path / "project"
+    directory.mkdir()
+    return directory
