@@ -61,7 +61,7 @@ INVALID = [
     ("[agent.coder]", "unknown key `agent` in FILE line 1; did you mean `agents`?"),
     (
         "[zebra.coder]",
-        "unknown key `zebra` in FILE line 1; use one of `permissions`, `agents`, `mcp`, `secrets`,",
+        "unknown key `zebra` in FILE line 1; use one of `permissions`, `agents`, `mcp`, `coder`,",
     ),
     ("[[zzzzz]]\n[[zzzzz]]", "unknown key `zzzzz` in FILE line 1; use one of `permissions`"),
     ("[sessions]\nkeep_days = 3", "unknown key `sessions.keep_days` in FILE line 2; use one of `store`"),
