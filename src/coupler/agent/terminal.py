@@ -10,7 +10,7 @@ import asyncio
 import codecs
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,6 +60,7 @@ class Terminal:
         timeout: float | None = None,  # noqa: ASYNC109 - it ends the command, not the waiting
         input: str | bytes | None = None,
         output_limit: int = OUTPUT_LIMIT,
+        heard: Callable[[bytes], None] | None = None,
     ) -> Finished:
         """Run a program to its end, without a shell, in the session's directory and environment.
 
@@ -69,6 +70,9 @@ class Terminal:
 
         An editor that offers terminals runs it, in its own environment with what the session and `env` add;
         if it fails to, that is an `EditorError`. What has `input`, or removes a variable, runs here.
+
+        `heard` is given each piece of what is written here, for who wants more than the last of it; of what
+        is written in an editor's terminal nobody hears before the end.
         """
         self._turn.check_alive()
         if self._turn.is_cancelled:
@@ -80,14 +84,21 @@ class Terminal:
         command = _Command(self._turn, (program, *arguments), directory, env, input)
         call = innermost_call(self._turn)
         if call is not None:
-            return await self._turn.own(self._run(command, call, timeout, output_limit))
+            return await self._turn.own(self._run(command, call, timeout, output_limit, heard))
         line = command.line()
         async with self._turn.tool(line, kind="execute", input={"command": line}) as call:
-            finished = await self._turn.own(self._run(command, call, timeout, output_limit))
+            finished = await self._turn.own(self._run(command, call, timeout, output_limit, heard))
             await call.result({"exitCode": finished.exit_code, "signal": finished.signal})
             return finished
 
-    async def _run(self, command: _Command, call: Call, seconds: float | None, output_limit: int) -> Finished:
+    async def _run(
+        self,
+        command: _Command,
+        call: Call,
+        seconds: float | None,
+        output_limit: int,
+        heard: Callable[[bytes], None] | None,
+    ) -> Finished:
         if self._turn.editor.offers("terminal") and command.suits_editor():
             from coupler.agent.editor_terminal import run_in_editor
 
@@ -96,12 +107,9 @@ class Terminal:
             if finished is not None:
                 return finished
             log.warning("the client offers terminals but does not know terminal/create: running it here")
-        return await self._run_here(command, call, seconds, output_limit)
+        return await self._run_here(command, _Screen(call, output_limit, heard), seconds)
 
-    async def _run_here(
-        self, command: _Command, call: Call, seconds: float | None, output_limit: int
-    ) -> Finished:
-        screen = _Screen(call, output_limit)
+    async def _run_here(self, command: _Command, screen: _Screen, seconds: float | None) -> Finished:
         job = command.start()
         try:
             in_time = await self._follow(job, screen, seconds)
@@ -185,10 +193,11 @@ class _Command:
 class _Screen:
     """The output of a command, on its way to the call that shows it and to the caller."""
 
-    def __init__(self, call: Call, limit: int) -> None:
+    def __init__(self, call: Call, limit: int, heard: Callable[[bytes], None] | None) -> None:
         from coupler.process.ring import Ring
 
         self._call = call
+        self._heard = heard
         self._last = Ring(limit)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -201,6 +210,8 @@ class _Screen:
 
     async def show(self, chunk: bytes) -> None:
         self._last.append(chunk)
+        if self._heard is not None:
+            self._heard(chunk)
         await self._show_text(self._decoder.decode(chunk))
 
     async def finish(self) -> None:
