@@ -595,7 +595,7 @@ def test_text_and_flushes_are_cheap(store):
     a_call, a_flush = with_journal(store, play)
     print(f"text: {a_call * 1e6:.2f} µs a call; a small flush: {a_flush * 1e6:.0f} µs")
     # Under coverage, on a shared machine; without it 0.2 µs and 40 µs.
-    assert a_call < 5e-6
+    assert a_call < 10e-6
     assert a_flush < 5e-3
 
 
