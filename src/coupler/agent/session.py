@@ -79,6 +79,8 @@ class Session:
         """The way out for everything that happens here."""
         self.known_files = KnownFiles()
         """What the session has seen in files, so that it overwrites nothing else."""
+        self.readable_places: set[str] = set()
+        """Directories outside of its own that its tools may read and search without asking, and no more."""
         self.in_order = asyncio.Lock()
         """Held by work that has to happen one after the other; a turn begins when it is free."""
         self._peer = peer

@@ -1,8 +1,10 @@
 """What every tool that works in an editor's session has in common: its call, its permission, its errors.
 
-A tool is an async function whose docstring and annotations the model reads. Inside of it, `tool_use` is the
-model's own tool call: it is judged with its exact path or command, and shows what the tool does. What a model
-can do something about comes back to it as the tool's error; anything else is a fault of ours.
+A tool is an async function whose docstring and annotations the model reads. It returns text for the
+model, or such text and a value for programs, which clients get as the call's raw output. Inside of it,
+`tool_use` is the model's own tool call: it is judged with its exact path or command, and shows what the tool
+does. What a model can do something about comes back to it as the tool's error; anything else is a fault of
+ours.
 """
 
 from __future__ import annotations
@@ -11,18 +13,22 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from msgspec import UNSET
+from pydantic import Field
 
 from coupler.agent.call import Call
 from coupler.agent.errors import EditorError, NotPermittedError
 from coupler.bridges.langchain.current import Current, current
+from coupler.bridges.langchain.tool_calls.arguments import absolute
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
+from coupler.bridges.langchain.tool_calls.own_title import Title, Told
 from coupler.files.boundary import find_inside
 from coupler.files.errors import FileChangedError, UnsuitableFileError
 from coupler.process import SpawnError
-from coupler.schema.v1 import ToolKind
+from coupler.schema.v1 import ToolCallLocation, ToolKind
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -38,16 +44,39 @@ ERRORS = (
 )
 """What a model can do something about."""
 
+READING = frozenset({"read", "search"})
+"""Kinds of tools that may also look into the session's readable places."""
+
+
+Answer: TypeAlias = str | tuple[str, Any]
+"""What a tool returns: text for the model, and maybe a value that JSON can hold, for programs."""
+
+
+class SessionTool(StructuredTool):
+    """A tool that works in a session."""
+
+    title_of: Callable[[Told], str | None] | None = Field(default=None, exclude=True)
+    """Makes a title for a call of what is known of its arguments."""
+
 
 def session_tool(
-    function: Callable[..., Awaitable[str]], kind: ToolKind, session: Session | None = None
+    function: Callable[..., Awaitable[Answer]],
+    kind: ToolKind,
+    session: Session | None = None,
+    *,
+    title: Title | None = None,
 ) -> BaseTool:
-    """The function as a tool of this kind; given a session, it works in no other."""
-    return StructuredTool.from_function(
+    """The function as a tool of this kind; given a session, it works in no other.
+
+    `title` says what a call is called in the editor; without it, it is the tool's name and an argument.
+    """
+    return SessionTool.from_function(
         coroutine=_careful(function, session),
         name=function.__name__,
         description=inspect.getdoc(function) or "",
         handle_tool_error=True,
+        response_format="content_and_artifact",
+        title_of=title,
         metadata={"coupler": {"kind": kind, "asks": True}},
     )
 
@@ -75,6 +104,16 @@ class ToolUse:
         session = self.prompt.session
         return find_inside(path, session.cwd, session.roots).real in session.known_files
 
+    def works_in(self, *places: tuple[str, int | None]) -> None:
+        """Show the files, and the lines in them, that the tool works on: editors can follow."""
+        if self._call_id is not None:
+            cwd = self.prompt.session.cwd
+            shown = [
+                ToolCallLocation(absolute(path, cwd), UNSET if line is None else line)
+                for path, line in places
+            ]
+            self.prompt.calls.locate(self._call_id, shown)
+
 
 @asynccontextmanager
 async def tool_use(
@@ -85,23 +124,36 @@ async def tool_use(
     *,
     command: str | None = None,
     cwd: str | None = None,
+    about: str | None = None,
+    name: str | None = None,
+    url: str | None = None,
 ) -> AsyncIterator[ToolUse]:
-    """The call that the running tool was called by, with what the tool wants to do in it."""
+    """The call that the running tool was called by, with what the tool wants to do in it.
+
+    `about` is what the title names if that is no path and no command; `name` is what rules know the use by,
+    if that is not the tool's own.
+    """
     prompt = running_prompt()
+    places: tuple[str, ...] = ()
     if path is not None:
         # Outside is outside, before anybody is asked.
-        path = find_inside(path, prompt.session.cwd, prompt.session.roots).shown
-    title = f"{verb} {command if command is not None else path}"
+        session = prompt.session
+        places = tuple(session.readable_places) if kind in READING else ()
+        path = find_inside(path, session.cwd, (*session.roots, *places)).shown
+    named = next((each for each in (about, command, url, path) if each is not None), "")
+    title = f"{verb} {named}".rstrip()
     call_id = prompt.call_id
     block: Call
     if call_id is not None and prompt.calls.is_open(call_id):
         block = JoinedCall(
             prompt, call_id, title, kind=kind, path=path, line=line, command=command, cwd=cwd,
-            name=prompt.calls.name(call_id),
+            name=name or prompt.calls.name(call_id), url=url, roots=places,
         )  # fmt: skip
     else:
         call_id = None
-        block = prompt.turn.tool(title, kind=kind, path=path, line=line, command=command, cwd=cwd)
+        block = prompt.turn.tool(
+            title, kind=kind, path=path, line=line, command=command, cwd=cwd, name=name, url=url
+        )
     async with block:
         yield ToolUse(prompt, block, call_id)
 
@@ -125,18 +177,19 @@ def running_prompt() -> Current:
 
 
 def _careful(
-    function: Callable[..., Awaitable[str]], session: Session | None
-) -> Callable[..., Awaitable[str]]:
+    function: Callable[..., Awaitable[Answer]], session: Session | None
+) -> Callable[..., Awaitable[tuple[str, Any]]]:
     """What a model can do something about is told to it; anything else is a fault of ours."""
 
     @wraps(function)
-    async def called(*arguments: Any, **keywords: Any) -> str:
+    async def called(*arguments: Any, **keywords: Any) -> tuple[str, Any]:
         if session is not None and running_prompt().session is not session:
             raise ToolException("this tool belongs to another session")
         try:
-            return await function(*arguments, **keywords)
+            answer = await function(*arguments, **keywords)
         except ERRORS as error:
             raise ToolException(_told(error)) from error
+        return (answer, None) if isinstance(answer, str) else answer
 
     return called
 

@@ -50,9 +50,9 @@ def key_argument(args: Arguments, cwd: str) -> str | None:
     """The argument that tells one call from another, as one short line."""
     for names in (COMMANDS, _path_names(args), ADDRESSES, _SUBJECTS, tuple(args)):
         for name in names:
-            shown = _in_short(args.get(name))
+            shown = in_short(args.get(name))
             if shown is not None:
-                return _relative(shown, cwd) if is_path_name(name) else shown
+                return relative(shown, cwd) if is_path_name(name) else shown
     return None
 
 
@@ -156,7 +156,7 @@ def _is_line(value: object) -> bool:
     return type(value) is int and 0 <= value <= LAST_LINE
 
 
-def _in_short(value: object) -> str | None:
+def in_short(value: object) -> str | None:
     """The value as a line for people; None if there is nothing in it to be shown."""
     if isinstance(value, bool | int | float):
         return str(value)
@@ -170,5 +170,5 @@ def _in_short(value: object) -> str | None:
     return f"{line[: LONGEST_SHOWN - 1].rstrip()}…" if len(line) > LONGEST_SHOWN or rest else line
 
 
-def _relative(path: str, cwd: str) -> str:
+def relative(path: str, cwd: str) -> str:
     return os.path.relpath(path, cwd) if path.startswith(os.path.join(cwd, "")) else path

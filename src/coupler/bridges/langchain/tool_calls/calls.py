@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from coupler.agent.ledger import Ledger
     from coupler.agent.turn import Turn
     from coupler.bridges.langchain.tool_calls.presentation import Presentation
-    from coupler.schema.v1 import ContentBlock
+    from coupler.schema.v1 import ContentBlock, ToolCallLocation
 
 PACE = 0.05
 """Seconds between two reports of arguments that a model is still writing."""
@@ -193,6 +194,12 @@ class ToolCalls:
             self._tell_beginning(call)
         return call.client_id
 
+    def locate(self, id: str, places: Sequence[ToolCallLocation]) -> None:
+        """The tool has found that it works in these places: better than what its arguments tell."""
+        call = self._calls[id]
+        call.places = tuple(places)
+        self._tell_changes(call)
+
     def append(self, id: str, content: str | ContentBlock | ToolCallContent) -> None:
         """Show another piece of what the call puts out."""
         call = self._calls[id]
@@ -278,7 +285,8 @@ class ToolCalls:
         told = {
             "title": self._presentation.title(call.name, tool, call.arguments, call.is_partial),
             "kind": self._presentation.kind(call.name, tool, call.arguments),
-            "locations": self._presentation.locations(call.name, call.arguments, call.is_partial) or UNSET,
+            "locations": self._presentation.locations(call.name, call.arguments, call.is_partial, call.places)
+            or UNSET,
             "raw_input": json_value(call.arguments) if call.arguments else UNSET,
         }
         changed = {name: value for name, value in told.items() if value != call.told.get(name, UNSET)}
@@ -321,6 +329,7 @@ class _Call:
         self.written = ""
         self.shown = ""
         self.preview: tuple[ToolCallContent, ...] = ()
+        self.places: tuple[ToolCallLocation, ...] = ()
         self.told: dict[str, Any] = {}
         self.next_report = 0.0
         self.next_length = 0.0

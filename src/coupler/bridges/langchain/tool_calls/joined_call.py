@@ -9,11 +9,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from coupler.agent.call import Call, step_into, step_out_of
 from coupler.schema.v1 import ToolCallContent, ToolKind
 
 if TYPE_CHECKING:
     from coupler.bridges.langchain.current import Current
+    from coupler.permission.action import Action
 
 
 class JoinedCall(Call):
@@ -32,6 +35,8 @@ class JoinedCall(Call):
         command: str | None = None,
         cwd: str | None = None,
         server: str | None = None,
+        url: str | None = None,
+        roots: tuple[str, ...] = (),
     ) -> None:
         super().__init__(
             current.turn,
@@ -45,7 +50,9 @@ class JoinedCall(Call):
             command=command,
             cwd=cwd,
             server=server,
+            url=url,
         )
+        self._roots = roots
         self._calls = current.calls
         self._key = key
 
@@ -73,6 +80,10 @@ class JoinedCall(Call):
         if is_permitted:
             self._calls.permitted.add(self._key)
         return is_permitted
+
+    def _action(self) -> Action:
+        action = super()._action()
+        return msgspec.structs.replace(action, roots=(*action.roots, *self._roots)) if self._roots else action
 
     def start(self) -> None:
         """Report that the call runs."""

@@ -21,6 +21,7 @@ from coupler.bridges.langchain.tool_calls.arguments import (
 )
 from coupler.bridges.langchain.tool_calls.kinds import about_tool, kind_of
 from coupler.bridges.langchain.tool_calls.overrides import LONGEST_TITLE, Overrides
+from coupler.bridges.langchain.tool_calls.own_title import own_title
 from coupler.schema.v1 import ToolCallContent, ToolCallLocation, ToolKind
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Presentation:
         for overrides in self._overrides:
             if (title := overrides.title(name, known)) is not None:
                 return title
+        if (title := own_title(tool, known, self._cwd)) is not None:
+            return title
         about = about_tool(tool)
         own = about.get("title") or readable(str(about.get("tool") or name)) or name
         called = f"{about['server']}: {own}" if about.get("server") else str(own)
@@ -64,8 +67,10 @@ class Presentation:
         title = f"{called}: {key}" if key is not None else called
         return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
-    def locations(self, name: str, args: Arguments, partial: bool = False) -> tuple[ToolCallLocation, ...]:
-        """The files that the call works on, absolute."""
+    def locations(
+        self, name: str, args: Arguments, partial: bool = False, found: tuple[ToolCallLocation, ...] = ()
+    ) -> tuple[ToolCallLocation, ...]:
+        """The files that the call works on, absolute; `found` are those that the tool itself has told."""
         known = _without_last(args) if partial else args
         for overrides in self._overrides:
             if (places := overrides.locations(name, known)) is not None:
@@ -73,7 +78,7 @@ class Presentation:
                     ToolCallLocation(absolute(path, self._cwd), UNSET if line is None else line)
                     for path, line in places
                 )
-        return locations_in(known, self.kind(name, None, known), self._cwd)
+        return found or locations_in(known, self.kind(name, None, known), self._cwd)
 
     def preview(self, name: str, args: Arguments) -> list[ToolCallContent]:
         """What the call is going to change, as its arguments describe it; asked before it runs."""
