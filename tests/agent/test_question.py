@@ -40,8 +40,8 @@ class Release:
 class Shown:
     """What a tool call needs of its surroundings."""
 
-    def __init__(self, turn, title, **_):
-        self.turn, self.title, self.id, self.shown = turn, title, "call_1", []
+    def __init__(self, turn, title, kind="other", **_):
+        self.turn, self.title, self.kind, self.id, self.shown = turn, title, kind, "call_1", []
 
     async def __aenter__(self):
         self.turn.calls.append(self)

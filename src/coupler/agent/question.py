@@ -108,6 +108,23 @@ async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]:
     return Answer("decline", reason=ASKED_IN_CHAT)
 
 
+async def ask_in_call(turn: Turn, call: Call, message: str, spec: object) -> Answer[Any] | None:
+    """The same as part of an open tool call, which shows the question and the answer itself.
+
+    None if the client can show neither a form nor these choices; nothing is said in the chat.
+    """
+    form: Form[Any] = Form.of(spec)
+    message = _checked_message(message)
+    _refuse_secret(message, form)
+    if turn.editor.offers("elicitation.form"):
+        return await _ask_by_form(turn, message, form)
+    options = form.sole_choice
+    if options is None or len(options) > MOST_CHOICES:
+        return None
+    picked = await _pick(turn, call, options)
+    return _chosen(form, picked) if isinstance(picked, Option) else picked
+
+
 async def ask_url(turn: Turn, message: str, url: str) -> Answer[None]:
     """Ask the user to open a page, the only way to ask for a secret: it goes from the user to the page."""
     message, url = _checked_message(message), _checked_url(url)
@@ -181,7 +198,7 @@ async def _pick(turn: Turn, call: Call, options: Sequence[Option]) -> Option | A
     """The option that the user picked, or why there is none."""
     by_id = {f"choice_{number}": option for number, option in enumerate(options, 1)}
     offered = [PermissionOption(key, option.title, "allow_once") for key, option in by_id.items()]
-    tool_call = PermissionToolCall(call.id, kind="other", status="in_progress", title=call.title)
+    tool_call = PermissionToolCall(call.id, kind=call.kind, status="in_progress", title=call.title)
     request = RequestPermissionRequest(turn.session.id, tool_call, (*offered, DECLINE))
     try:
         response = await turn.call_editor(request)
