@@ -24,7 +24,7 @@ from coupler.wire.request import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.relay.relayed import Relayed
+    from coupler.relay.behind import Behind
 
 CANCELLED = CancelElicitationResponse()
 
@@ -34,9 +34,9 @@ class RelayedQuestions:
 
     params = CreateElicitationRequest
 
-    def __init__(self, find: Callable[[str], Relayed | None]) -> None:
+    def __init__(self, find: Callable[[str], Behind | None]) -> None:
         self._find = find
-        self._pages: dict[str, Relayed] = {}
+        self._pages: dict[str, Behind] = {}
 
     def responders(self) -> dict[str, Responder | Listener]:
         """Who answers, and who hears of completed pages."""
@@ -57,7 +57,7 @@ class RelayedQuestions:
         session.questions.ask(request, lambda: self._passed_on(asked, relayed), CANCELLED, "the editor")
 
     async def _passed_on(
-        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: Relayed
+        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: Behind
     ) -> CreateElicitationResponse:
         turn, mirror = relayed.turn, relayed.mirror
         if turn is None or mirror is None:

@@ -21,7 +21,7 @@ from coupler.wire.errors import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.relay.relayed import Relayed
+    from coupler.relay.behind import Behind
 
 READS = "fs.readTextFile"
 WRITES = "fs.writeTextFile"
@@ -30,7 +30,7 @@ WRITES = "fs.writeTextFile"
 class RelayedFiles(Files):
     """Reads and writes, each judged by the rules first. Nothing outside of the session's directories."""
 
-    def __init__(self, access: FileAccess, find: Callable[[str], Relayed | None]) -> None:
+    def __init__(self, access: FileAccess, find: Callable[[str], Behind | None]) -> None:
         super().__init__(access)
         self._find = find
 
@@ -58,14 +58,14 @@ class RelayedFiles(Files):
         return WriteTextFileResponse()
 
 
-async def _require(relayed: Relayed, kind: str, path: str) -> None:
+async def _require(relayed: Behind, kind: str, path: str) -> None:
     session = relayed.session
     action = Action(kind=kind, paths=(path,), cwd=session.cwd, roots=session.roots)
     verb = "Read" if kind == "read" else "Write"
     await relayed.guard.require(action, f"{verb} {path}")
 
 
-async def _inside(relayed: Relayed, path: str) -> str:
+async def _inside(relayed: Behind, path: str) -> str:
     """The path as the editor gets it."""
     session = relayed.session
     try:

@@ -21,7 +21,7 @@ from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.relay.relayed import Relayed
+    from coupler.relay.behind import Behind
 
 OPTION_KINDS: tuple[str, ...] = get_args(PermissionOptionKind)
 REJECTING = ("reject_once", "reject_always")
@@ -30,7 +30,7 @@ REJECTING = ("reject_once", "reject_always")
 class Guard:
     """Decides for one session."""
 
-    def __init__(self, relayed: Relayed) -> None:
+    def __init__(self, relayed: Behind) -> None:
         self._relayed = relayed
         self._granted: list[Action] = []
 

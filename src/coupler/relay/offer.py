@@ -17,7 +17,7 @@ from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 if TYPE_CHECKING:
     from coupler.client.files import FileAccess
     from coupler.client.responder import Listener, Responder
-    from coupler.relay.relayed import Relayed
+    from coupler.relay.behind import Behind
 
 
 class RelayOffer(Offer):
@@ -27,7 +27,7 @@ class RelayOffer(Offer):
     """
 
     def __init__(
-        self, editor: ClientCapabilities, find: Callable[[str], Relayed | None], files: FileAccess | None
+        self, editor: ClientCapabilities, find: Callable[[str], Behind | None], files: FileAccess | None
     ) -> None:
         super().__init__(files=files or "write")
         self._editor = editor

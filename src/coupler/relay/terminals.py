@@ -33,7 +33,7 @@ from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.relay.relayed import Relayed
+    from coupler.relay.behind import Behind
 
 TERMINAL = "terminal"
 
@@ -41,7 +41,7 @@ TERMINAL = "terminal"
 class RelayedTerminals(Terminals):
     """Terminals of both kinds. The editor's have the editor's ids, so that a tool call can show them."""
 
-    def __init__(self, find: Callable[[str], Relayed | None]) -> None:
+    def __init__(self, find: Callable[[str], Behind | None]) -> None:
         super().__init__()
         self._relayed = find
 
@@ -59,7 +59,7 @@ class RelayedTerminals(Terminals):
         return CreateTerminalResponse(created.terminal_id)
 
     async def _create_here(
-        self, request: CreateTerminalRequest, session: RemoteSession, relayed: Relayed
+        self, request: CreateTerminalRequest, session: RemoteSession, relayed: Behind
     ) -> CreateTerminalResponse:
         created = await super()._create(request, session)
         terminal = self._find(created.terminal_id, session)
@@ -106,7 +106,7 @@ class RelayedTerminals(Terminals):
         await _ask(relayed, request)
         return ReleaseTerminalResponse()
 
-    def _with_editors(self, id: str, session: RemoteSession) -> Relayed | None:
+    def _with_editors(self, id: str, session: RemoteSession) -> Behind | None:
         """The session, if the terminal is one of its editor's."""
         relayed = self._relayed(session.id)
         return relayed if relayed is not None and id in relayed.editor_terminals else None
@@ -120,7 +120,7 @@ class RelayedTerminals(Terminals):
         relayed.show_output(id, text)
 
 
-async def release(relayed: Relayed) -> None:
+async def release(relayed: Behind) -> None:
     """End what runs in the editor's terminals, for an agent that does not do it any more."""
     while relayed.editor_terminals:
         terminal = relayed.editor_terminals.pop()
@@ -129,12 +129,12 @@ async def release(relayed: Relayed) -> None:
             await relayed.session.outlet.ask(ReleaseTerminalRequest(relayed.session.id, terminal))
 
 
-async def _ask(relayed: Relayed, request: Any) -> Any:
+async def _ask(relayed: Behind, request: Any) -> Any:
     asked = msgspec.structs.replace(request, session_id=relayed.session.id)
     return await relayed.session.outlet.ask(asked)
 
 
-async def _keep_output(relayed: Relayed, id: str) -> None:
+async def _keep_output(relayed: Behind, id: str) -> None:
     """Keep what was in a terminal of the editor's: no other client will know it."""
     mirror = relayed.mirror
     call_id = mirror.showing(id) if mirror is not None else None
@@ -145,7 +145,7 @@ async def _keep_output(relayed: Relayed, id: str) -> None:
         relayed.session.outlet.ledger.record_output(call_id, shown.output)
 
 
-def _action(request: CreateTerminalRequest, relayed: Relayed) -> Action:
+def _action(request: CreateTerminalRequest, relayed: Behind) -> Action:
     arguments = () if request.args is UNSET else tuple(request.args)
     session = relayed.session
     return Action(
@@ -162,7 +162,7 @@ def _line(request: CreateTerminalRequest) -> str:
     return " ".join((request.command, *(request.args or ())))
 
 
-async def _directory(request: CreateTerminalRequest, relayed: Relayed) -> str:
+async def _directory(request: CreateTerminalRequest, relayed: Behind) -> str:
     session = relayed.session
     directory = request.cwd or session.cwd
     try:
