@@ -75,17 +75,18 @@ def _upwards(directory: str, last: str | None) -> Iterator[str]:
     while True:
         yield directory
         parent = os.path.dirname(directory)
-        if directory == last or parent == directory or _is_repository(directory):
+        if directory == last or parent == directory or is_repository(directory):
             return
         directory = parent
 
 
 def _root(directory: str, last: str | None) -> str:
     """The repository's root, or without one the file's own directory."""
-    return next((each for each in _upwards(directory, last) if _is_repository(each)), directory)
+    return next((each for each in _upwards(directory, last) if is_repository(each)), directory)
 
 
-def _is_repository(directory: str) -> bool:
+def is_repository(directory: str) -> bool:
+    """Whether this is the root of a git repository."""
     # In worktrees and submodules it is a file.
     return os.path.lexists(os.path.join(directory, ".git"))
 

@@ -1,0 +1,107 @@
+"""Instructions of the directories below: given with the result of the first tool call that touches them.
+
+Whether they were given is seen in the messages themselves. So a session that is loaded or forked knows it,
+and what a compaction has taken from the model's sight is given again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from langchain.agents.middleware.types import AgentMiddleware, ToolCallRequest
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.types import Command
+
+from coupler.bridges.langchain.current import current
+from coupler.bridges.langchain.tool_calls.arguments import paths_in
+from coupler.coder.context.grounds import Ground, directories_down, project_grounds
+from coupler.coder.context.instructions import Instruction, instructions_at
+from coupler.coder.context.reading import Reader
+from coupler.coder.conversation import visible_messages
+from coupler.files.boundary import find_inside
+from coupler.files.errors import OutsideRootsError
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+    from coupler.agent.turn import Turn
+
+Result: TypeAlias = ToolMessage | Command[Any]
+
+GIVEN = "coupler_instructions"
+"""Where a tool's message says which files' instructions are in it."""
+
+WORDS = "Instructions for this part of the project:"
+
+
+class NestedInstructions(AgentMiddleware[Any, Any, Any]):
+    """Watches what tools touch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._side_by_side: tuple[str | None, set[str]] = (None, set())
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Result:
+        """Run the tool, and add the instructions that hold where it worked."""
+        result = await handler(request)
+        served = current()
+        if served is None or not isinstance(result, ToolMessage) or result.status == "error":
+            return result
+        given = self._given(request.state)
+        found = await _found(served.turn, request.tool_call["args"], given)
+        if not found:
+            return result
+        given.update(each.path for each in found)
+        return _with_instructions(result, found, served.session.cwd)
+
+    def _given(self, state: Any) -> set[str]:
+        """The files that the model has in sight, or gets from a call that runs beside this one."""
+        messages = visible_messages(state)
+        latest = next((each.id for each in reversed(messages) if isinstance(each, AIMessage)), None)
+        if self._side_by_side[0] != latest or latest is None:
+            self._side_by_side = (latest, {*_named_in(messages)})
+        return self._side_by_side[1]
+
+
+async def _found(turn: Turn, arguments: Mapping[str, Any], given: set[str]) -> list[Instruction]:
+    grounds = await asyncio.to_thread(_grounds, turn.session, arguments)
+    if not grounds:
+        return []
+    reader = Reader(turn)
+    found = await instructions_at(reader, grounds)
+    return [each for each in found if each.path not in given]
+
+
+def _grounds(session: Session, arguments: Mapping[str, Any]) -> list[Ground]:
+    """The directories around the paths in the arguments, without those that hold for the whole session."""
+    standing = {ground.directory for ground in project_grounds(session.cwd, session.roots, session.env)}
+    grounds: dict[str, Ground] = {}
+    for path in paths_in(arguments, "read"):
+        try:
+            inside = Path(find_inside(path, session.cwd, session.roots).shown)
+        except (OutsideRootsError, ValueError):
+            continue
+        around = inside if inside.is_dir() else inside.parent
+        for ground in directories_down(around, session.roots):
+            if ground.directory not in standing:
+                grounds.setdefault(ground.directory, ground)
+    return [*grounds.values()]
+
+
+def _named_in(messages: Iterable[BaseMessage]) -> Iterable[str]:
+    for message in messages:
+        named = message.additional_kwargs.get(GIVEN)
+        if isinstance(named, list):
+            yield from (path for path in named if isinstance(path, str))
+
+
+def _with_instructions(result: ToolMessage, found: list[Instruction], cwd: str) -> ToolMessage:
+    text = "\n\n".join([WORDS, *(each.shown(cwd) for each in found)])
+    content: Any = result.content
+    more = f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
+    named = {**result.additional_kwargs, GIVEN: [each.path for each in found]}
+    return result.model_copy(update={"content": more, "additional_kwargs": named})
