@@ -14,7 +14,7 @@ import os.path
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,7 @@ class Loading:
         if self._record is not None and not self.is_done:
             if self.forecast is not None:
                 await self._give_head_start()
-            await _import_in_thread(self._record.packages)
+            await import_in_thread(self._record.packages)
             self._load(self._served.target)
 
     async def _give_head_start(self) -> None:
@@ -198,7 +198,8 @@ def _no_running_loop() -> Iterator[None]:
         asyncio._set_running_loop(loop)
 
 
-async def _import_in_thread(modules: list[str]) -> None:
+async def import_in_thread(modules: Sequence[str]) -> None:
+    """Import these while the loop goes on; who imports one afterwards hears what is wrong with it."""
     missing = [name for name in modules if name not in sys.modules]
     if not missing:
         return

@@ -6,6 +6,17 @@ one; `claude:acp` and `claude:native` insist. What `[agents.NAME]` of `coupler.t
 
 from coupler.catalogue.choice import Chosen, Form, choose, chosen_for
 from coupler.catalogue.entry import Entry, Launcher
-from coupler.catalogue.lookup import entries, find
+from coupler.catalogue.lookup import entries, find, is_coder, joined
 
-__all__ = ["Chosen", "Entry", "Form", "Launcher", "choose", "chosen_for", "entries", "find"]
+__all__ = [
+    "Chosen",
+    "Entry",
+    "Form",
+    "Launcher",
+    "choose",
+    "chosen_for",
+    "entries",
+    "find",
+    "is_coder",
+    "joined",
+]

@@ -11,11 +11,26 @@ from collections.abc import Iterator
 from coupler.catalogue.entry import Entry, Package
 from coupler.client.quirks import FailsEmpty
 
+CODER = "coder"
+"""Coupler's own coding agent."""
+
 
 def known() -> Iterator[Entry]:
     """All of them, in the order of lists."""
+    yield Entry(
+        name=CODER,
+        title="Coupler's own coding agent",
+        programs=(coder_command(CODER),),
+        install="It is a part of Coupler: set its model with `coupler login coder`.",
+        login="coupler login coder",
+    )
     yield from _with_native_form()
     yield from _with_acp_alone()
+
+
+def coder_command(profile: str) -> tuple[str, ...]:
+    """How the coder is started in one of its profiles."""
+    return ("coupler", "serve", "--agent", profile)
 
 
 def _with_native_form() -> Iterator[Entry]:

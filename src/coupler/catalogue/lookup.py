@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from coupler.catalogue.entry import Entry
-from coupler.catalogue.known import known
+from coupler.catalogue.known import coder_command, known
 
 if TYPE_CHECKING:
     from coupler.config import Config
@@ -43,7 +43,16 @@ def _standing(
         missing = Entry(name=name, title=name, install=f"Its `agent`, {base}, {wrong}: see {table.origin}.")
         return _configured(table, missing)
     below = _standing(base, tables, known, (*above, name)) if base in tables else known[base]
-    return _configured(table, _of_form(below, form, name))
+    entry = _of_form(below, form, name)
+    if is_coder(below):
+        # It is started with the table itself, which says the rest.
+        entry = structs.replace(entry, programs=(coder_command(name),))
+    return _configured(table, entry)
+
+
+def is_coder(entry: Entry) -> bool:
+    """Whether this is Coupler's own coding agent, or one of its profiles."""
+    return entry.programs == (coder_command(entry.name),)
 
 
 def _of_form(entry: Entry, form: str, name: str) -> Entry:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from coupler.agent.serve_options import ServeOptions
 
 PROGRAM = "coupler serve"
-WORKFLOWS = "workflows"
-"""What is remembered of earlier starts without a target is remembered under this name."""
+CODER = "coder"
+"""What is served without a target; what is remembered of earlier starts goes under this name."""
 
 HELP = """\
 Usage: coupler serve [OPTIONS]
@@ -26,9 +26,11 @@ Usage: coupler serve [OPTIONS]
 
   Serve an agent to an editor over stdin and stdout.
 
-  Without TARGET it is the workflows of the directory that the editor works
-  in, and the user's own: each is a slash command. A TARGET that ends with
-  .yaml is one workflow, which every prompt runs.
+  Without TARGET it is Coupler's own coding agent, with the model that
+  `coupler login coder` or a coupler.toml sets. The workflows of the
+  directory that the editor works in, and the user's own, are its slash
+  commands; they need no model. A TARGET that ends with .yaml is one
+  workflow, which every prompt runs.
 
   Any other TARGET is a file or module with an agent in it: app.py,
   app.py:agent, package.module:Agent. Without a name after the colon it is
@@ -43,6 +45,10 @@ Usage: coupler serve [OPTIONS]
   that are kept, permission rules, and secrets that stay secret.
 
 Options:
+  --agent NAME      Serve this agent of a coupler.toml: a profile of the coder
+                    (agent = "coder"), or any other that `coupler agents` lists.
+  --model TEXT      The coder's model, such as anthropic:NAME or ollama:NAME.
+  --no-workflows    Offer no workflows beside the coder.
   --name TEXT       The agent's name, as the editor is told.
   --title TEXT      Its title, for people.
   --version TEXT    Its version.
@@ -55,8 +61,11 @@ Options:
   -h, --help        Show this message and exit.
 """
 
-OPTIONS = ("--name", "--title", "--version", "--store", "--drafts", "--log-level", "--log-file")
-FLAGS = ("--no-store",)
+OPTIONS = (
+    *("--agent", "--model", "--name", "--title", "--version"),
+    *("--store", "--drafts", "--log-level", "--log-file"),
+)
+FLAGS = ("--no-store", "--no-workflows")
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
 BY_NAME = "by name"
@@ -70,6 +79,9 @@ def main(arguments: list[str]) -> None:
         sys.stdout.write(HELP)
         return
     target, words, given = parse(arguments, command)
+    agent = _agent(given, target, command)
+    if agent is not None and not _is_coder(agent):
+        command = [agent]
     if is_workflow(target) and words:
         refuse(f"{target} is a workflow: its inputs are what the user writes, not {words[0]}", PROGRAM)
     if command and LOGIN_VARIABLE in os.environ:
@@ -85,7 +97,7 @@ def main(arguments: list[str]) -> None:
     from coupler.agent.hello import Greeting, say_hello
     from coupler.agent.memory import TERMINAL_LOGIN, Memory
 
-    memory = Memory(_known_as(command) if command else target or WORKFLOWS, options)
+    memory = Memory(_known_as(command) if command else target or f"{CODER}:{agent or CODER}", options)
     record = memory.recall()
     depends_on_client = record is not None and TERMINAL_LOGIN in record.introduction
     plain = record is not None and not depends_on_client
@@ -98,7 +110,7 @@ def main(arguments: list[str]) -> None:
     from coupler.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
-    served = Served(_relayed(command) if command else _workflows(target) or target, None, options)
+    served = Served(_served(target, command, agent, given), None, options)
     begin(may_have_children=False)
     run(served, *descriptors, memory=memory, record=record, greeting=greeting)
 
@@ -207,13 +219,45 @@ def _check_surroundings(workflow: str | None) -> None:
         refuse(str(error), PROGRAM, FAILED)
 
 
-def _workflows(target: str) -> object | None:
-    """The workflows that are served, if it is not an agent."""
-    if target and not is_workflow(target):
-        return None
-    from coupler.workflow.editor.workflows import Workflows
+def _agent(given: dict[str, str], target: str, command: list[str]) -> str | None:
+    """The agent that is named, if one is; what goes only with the coder is refused with anything else."""
+    agent = given.get("--agent")
+    if agent is not None and (target or command):
+        refuse(f"serve {target or 'the command behind `--`'} or --agent {agent}, not both", PROGRAM)
+    for option in ("--model", "--no-workflows"):
+        if option in given and (target or command or (agent is not None and not _is_coder(agent))):
+            refuse(f"{option} is for the coder: leave it out, or serve no other agent", PROGRAM)
+    return agent
 
-    return Workflows(target or None)
+
+def _is_coder(agent: str) -> bool:
+    """Whether an agent is the coder, or stands on it; what is wrong with the configuration is told later."""
+    if agent == CODER:
+        return True
+    from coupler.catalogue import find, is_coder
+    from coupler.config.errors import ConfigError
+
+    try:
+        entry = find(agent, os.getcwd())
+    except (OSError, ConfigError):
+        return True
+    return entry is not None and is_coder(entry)
+
+
+def _served(target: str, command: list[str], agent: str | None, given: dict[str, str]) -> object:
+    """What is served, or its name if it is still to be imported."""
+    if command:
+        return _relayed(command)
+    if is_workflow(target):
+        from coupler.workflow.editor.workflows import Workflows
+
+        return Workflows(target)
+    if target:
+        return target
+    from coupler.coder.served import Coder
+
+    has_workflows = "--no-workflows" not in given
+    return Coder(agent or CODER, model=given.get("--model"), has_workflows=has_workflows)
 
 
 def _run_as_program(target: str, words: list[str]) -> None:

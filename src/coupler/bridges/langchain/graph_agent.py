@@ -85,7 +85,7 @@ class GraphAgent(AdoptedAgent):
                 await self.closed(session)
                 raise
         elif thread is None:
-            session.state = {"session": session.id, "thread": session.id, "checkpoint": None}
+            session.state = {**state, "session": session.id, "thread": session.id, "checkpoint": None}
         begin_mcp(session)
 
     async def moved(self, session: Session) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from coupler.catalogue import is_coder
+from coupler.catalogue import joined as joined_with_known
 from coupler.catalogue.lookup import configuration
 from coupler.client.errors import AgentError
 from coupler.client.opening import OpeningOptions
@@ -61,7 +63,9 @@ async def cast(step: Agent | Converse, attempt: Attempt, *, is_stored: bool = Fa
     """Settle all of a step's agent; raises `StepError`. `is_stored`: another process may need its session."""
     config = await _configuration(attempt.cwd)
     step = _with_what_goes_on(step, attempt.workflow)
-    tables = config[keys.AGENTS]
+    # A profile of the coder is what that is started with: it sets itself up.
+    known = joined_with_known(config)
+    tables = [table for table in config[keys.AGENTS] if not is_coder(known[table.name])]
     role = role_of(step, attempt.text(step.agent).strip(), attempt.workflow, tables, attempt.text)
     briefing = briefing_of(role.set_up, attempt)
     earlier = earlier_session(step, attempt)
@@ -215,7 +219,7 @@ def _options(set_up: Prompted, start: Start, briefing: Briefing, attempt: Attemp
         options["mode"] = rendered(set_up.mode, attempt)
     if start.native is not None:
         return options  # it was made with the others
-    if set_up.model is not None:
+    if set_up.model is not None and "--model" not in start.words:
         options["model"] = rendered(set_up.model, attempt)
     if set_up.options:
         options["options"] = {

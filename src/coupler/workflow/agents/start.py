@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.agent.target import is_file, split
-from coupler.catalogue import Chosen, chosen_for
+from coupler.catalogue import Chosen, chosen_for, is_coder
 from coupler.client.errors import AgentError
 from coupler.client.offer import Offer
 from coupler.coupling import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect
@@ -57,6 +57,8 @@ class Start(NamedTuple):
     native: Native | None = None
     asks: bool = True
     """Whether it asks before it uses a tool; the command lines of vendors do not."""
+    words: tuple[str, ...] = ()
+    """What is said behind its command."""
 
     @property
     def name(self) -> str:
@@ -88,6 +90,10 @@ def start_of(wanted: Wanted) -> Start:
     if chosen is None:
         return start
     start = start._replace(agent=f"{chosen.entry.name}:{chosen.form}")
+    if is_coder(chosen.entry):
+        # What a step says is for its agent, also if it begins like the command of a workflow.
+        model = () if wanted.native.model is None else ("--model", wanted.native.model)
+        return start._replace(words=("--no-workflows", *model))
     if chosen.form == "acp":
         return start
     asks = ENTRIES[chosen.entry.native or ""].program is None
@@ -111,6 +117,10 @@ def _made(start: Start) -> RemoteAgent:
     if _is_python(start.agent):
         kept = ["--no-store"] if start.store is None else ["--store", start.store]
         agent = [sys.executable, "-P", "-m", "coupler", "serve", start.agent, *kept]
+    elif start.words:
+        chosen = _chosen(start.agent, start.cwd)
+        assert chosen is not None
+        agent, env = [*chosen.command, *start.words], {**chosen.entry.env, **env}
     return connect(agent, cwd=start.cwd, env=env or None, files=start.files)
 
 

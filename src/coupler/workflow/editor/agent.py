@@ -20,7 +20,7 @@ from coupler.workflow.editor.lookout import Lookout
 from coupler.workflow.editor.resumption import FROM_WHERE_IT_WAS, Resumption
 from coupler.workflow.editor.shelf import Shelf, Shelved, read_alone
 from coupler.workflow.editor.typed import Typed, TypedCommand, command_in
-from coupler.workflow.editor.unfinished_run import UnfinishedRun
+from coupler.workflow.editor.unfinished_run import UnfinishedRun, remember
 from coupler.workflow.errors import ChangedError, RunError, WorkflowError
 from coupler.workflow.language.slash_commands import ABORT, DONE, RESERVED, RESUME, RUNS
 
@@ -50,6 +50,8 @@ class WorkflowAgent(Agent):
     """Of one session. With a `file` every prompt runs the workflow in it; else its command says which one."""
 
     def __init__(self, file: str | None, store_path: str | None) -> None:
+        self.others: tuple[Command, ...] = ()
+        """Commands of whoever answers the prompts that are for no workflow; a workflow's name goes first."""
         self._file = file
         self._store_path = store_path
         self._store: Store | None = None
@@ -88,6 +90,21 @@ class WorkflowAgent(Agent):
             await self._lookout.end()
         if self._store is not None:
             self._store.close()
+
+    async def is_for_workflows(self, turn: Turn) -> bool:
+        """Whether a prompt runs a workflow, is about runs, or is for the run that waits."""
+        if self._lookout is not None:
+            await self._lookout.until_known()
+        unfinished = UnfinishedRun.of(turn.session.state)
+        if unfinished is not None and unfinished.place is not None:
+            return True
+        typed = command_in(turn.blocks)
+        return typed is not None and typed.name in {*RESERVED, *self._shelf.names}
+
+    def offer_besides(self, session: Session, others: Iterable[Command]) -> None:
+        """Offer these commands, too; those that are called like a workflow are not heard of."""
+        self.others = (*others,)
+        self._offer(session)
 
     async def prompt(self, turn: Turn) -> StopReason:
         if self._lookout is not None:
@@ -137,7 +154,7 @@ class WorkflowAgent(Agent):
 
         can_go_on = record is not None and record.status != "success"
         left = msgspec.structs.replace(waiting, place=None) if can_go_on else None
-        turn.session.state = None if left is None else msgspec.to_builtins(left)
+        remember(turn.session, left)
         told = waits_no_more(waiting.run, None if record is None else record.status)
         if self._file is not None or typed is None or typed.name not in {RESUME, RUNS, *self._shelf.names}:
             raise RefusedError(told)
@@ -182,7 +199,7 @@ class WorkflowAgent(Agent):
     async def _abort(self, turn: Turn, waiting: UnfinishedRun) -> StopReason:
         from coupler.workflow.journal.runs import end_unheld
 
-        turn.session.state = None
+        remember(turn.session, None)
         runs = self._opened_store().runs.blocking
         is_ended = await in_thread(lambda: end_unheld(runs, waiting.run))
         how = "is ended" if is_ended else "was not waiting any more"
@@ -286,7 +303,9 @@ class WorkflowAgent(Agent):
 
     def _offer(self, session: Session) -> None:
         """Tell the client which commands there are, if that has changed."""
-        commands = (*self._shelf.commands, *self._about_runs(session))
+        own = (*self._shelf.commands, *self._about_runs(session))
+        taken = {command.name for command in own} | {*RESERVED}
+        commands = (*own, *(command for command in self.others if command.name not in taken))
         known = [command.as_available() for command in session.commands]
         if [command.as_available() for command in commands] != known:
             session.set_commands(commands)

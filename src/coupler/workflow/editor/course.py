@@ -6,12 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from coupler.workflow.editor.front import EditorFront, Reply, Waiting
 from coupler.workflow.editor.meta import answer_meta
 from coupler.workflow.editor.projection import Projection
-from coupler.workflow.editor.unfinished_run import UnfinishedRun
+from coupler.workflow.editor.unfinished_run import UnfinishedRun, remember
 from coupler.workflow.editor.wording import cancelled, outcome, question
 from coupler.workflow.engine.engine import CANCELLED
 from coupler.workflow.engine.starting import Started, Way, begun, resumed, secrets_of
@@ -107,7 +105,7 @@ class Course:
             await turn.say_apart(run.secrecy.masker.mask(question(run.id, waiting)))
             return "end_turn"
         if finished.failed_step is None:
-            turn.session.state = None
+            remember(turn.session, None)
         await turn.say_apart(outcome(run.id, finished))
         return "end_turn" if finished.status == "success" else "refusal"
 
@@ -124,7 +122,7 @@ class Course:
 
     def _remember(self, run: Run, place: str | None) -> None:
         """The session knows of the run as long as it can go on; `place` is the step that waits."""
-        self._turn.session.state = msgspec.to_builtins(UnfinishedRun(run.id, self._given, place))
+        remember(self._turn.session, UnfinishedRun(run.id, self._given, place))
 
     async def _count(self, finished: RunFinished) -> None:
         usage = finished.usage

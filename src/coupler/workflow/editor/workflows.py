@@ -1,4 +1,4 @@
-"""What `coupler serve` serves without an agent: the workflows of each session's project, or one file.
+"""What `coupler serve flow.yaml` serves: one workflow, which every prompt runs.
 
 Imports nothing of workflows, because an editor waits for the first answer.
 """
@@ -18,22 +18,21 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
 
 IDENTITY = "workflows"
-"""What the sessions are found by in the store; those of a file that is served alone have its path behind."""
+"""What the sessions are found by in the store, with the path of the file behind."""
 
 
 class Workflows:
-    """All workflows that a session's directory has, or the one in a file."""
+    """The workflow in a file."""
 
-    def __init__(self, file: str | None = None) -> None:
-        self._file = None if file is None else str(Path(file).absolute())
+    def __init__(self, file: str) -> None:
+        self._file = str(Path(file).absolute())
 
     def blueprint(self, options: ServeOptions) -> Blueprint:
         """How each session gets its agent."""
-        name = "coupler" if self._file is None else Path(self._file).stem
-        title = "Coupler workflows" if self._file is None else name
+        name = Path(self._file).stem
         told = options._replace(
             name=options.name or name,
-            title=options.title or options.name or title,
+            title=options.title or options.name or name,
             version=options.version or __version__,
         )
 
@@ -42,5 +41,5 @@ class Workflows:
 
             return WorkflowAgent(self._file, options.store)
 
-        identity = IDENTITY if self._file is None else f"{IDENTITY}:{self._file}"
+        identity = f"{IDENTITY}:{self._file}"
         return Blueprint(introduce(Agent, told), agent_for, identity=identity, store=options.store)

@@ -1,0 +1,99 @@
+"""Profiles: what makes one coder another one than the next.
+
+A profile is an agent of `coupler.toml` that stands on `coder`, directly or by others; what it leaves open is
+as the one below has it, and in the end as `[coder]` says. `coder` itself is the profile without a table.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from coupler.catalogue import is_coder, joined
+from coupler.config import keys
+
+if TYPE_CHECKING:
+    from coupler.config import Config
+    from coupler.config.agent_tables import AgentTable, HookEvent
+
+CODER = "coder"
+"""The name of the built-in coding agent."""
+
+T = TypeVar("T")
+
+
+class ProfileError(Exception):
+    """There is no such profile; the message says what there is instead."""
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """How a coder is set up; what is None or empty is as usual."""
+
+    name: str = CODER
+    title: str | None = None
+    system: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    mode: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    mcp: tuple[str, ...] | None = None
+    """The configured MCP servers that it uses; None for all of them."""
+    hooks: Mapping[HookEvent, tuple[str, ...]] = {}
+    env: Mapping[str, str] = {}
+
+
+def profile_of(name: str, config: Config) -> Profile:
+    """The profile of this name; raises `ProfileError` if it does not stand on the coder."""
+    tables = [*_tables(name, config)]
+    weakest = tables[::-1]
+    return Profile(
+        name=name,
+        title=_first(table.title for table in tables),
+        system=_first(table.system for table in tables),
+        model=_first(table.model for table in tables),
+        base_url=_first(table.base_url for table in tables),
+        mode=_first(table.mode for table in tables),
+        allow=tuple(dict.fromkeys(rule for table in weakest for rule in table.allow)),
+        deny=tuple(dict.fromkeys(rule for table in weakest for rule in table.deny)),
+        context=tuple(dict.fromkeys(path for table in weakest for path in table.context)),
+        skills=tuple(dict.fromkeys(path for table in weakest for path in table.skills)),
+        mcp=_first(table.mcp for table in tables),
+        hooks={event: lines for table in weakest for event, lines in table.hooks.items()},
+        env={variable: value for table in weakest for variable, value in table.env.items()},
+    )
+
+
+def profile_names(config: Config) -> list[str]:
+    """All profiles that there are, the coder itself first."""
+    return [name for name, entry in joined(config).items() if is_coder(entry)]
+
+
+def _tables(name: str, config: Config) -> Iterator[AgentTable]:
+    """The table of this name, the one that it stands on, and so on; that of the coder may be missing."""
+    if name not in profile_names(config):
+        raise ProfileError(_no_profile(name, config))
+    tables = {table.name: table for table in config[keys.AGENTS]}
+    while (table := tables.get(name)) is not None:
+        yield table
+        if table.agent is None:
+            return
+        name = table.agent.partition(":")[0]
+
+
+def _no_profile(name: str, config: Config) -> str:
+    known = profile_names(config)
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+    if any(table.name == name for table in config[keys.AGENTS]):
+        return f"the agent {name} does not stand on `coder`, so it is no profile of it: {hint}"
+    return f'there is no profile {name!r}: write [agents.{name}] with agent = "coder", or {hint}'
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,61 @@
+"""What `coupler serve` serves without a target: the workflows of each session's project, and the coder.
+
+Imports next to nothing, because an editor waits for the first answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coupler.__about__ import __version__
+from coupler.agent.agent import Agent
+from coupler.agent.blueprint import Blueprint
+from coupler.agent.introduction import introduce
+
+if TYPE_CHECKING:
+    from coupler.agent.serve_options import ServeOptions
+    from coupler.agent.session import Session
+
+IDENTITY = "coder"
+"""What the sessions are found by in the store, in the editor as in a terminal."""
+
+
+class Described(Agent):
+    """What is told of it before there is one."""
+
+    accepts = ("image", "resource")
+
+
+class Coder:
+    """The coder in one of its profiles, with the workflows of its sessions' projects or without."""
+
+    def __init__(
+        self, profile: str = IDENTITY, *, model: str | None = None, has_workflows: bool = True
+    ) -> None:
+        self._profile = profile
+        self._model = model
+        self._has_workflows = has_workflows
+
+    def blueprint(self, options: ServeOptions) -> Blueprint:
+        """How each session gets its agent."""
+        is_profile = self._profile != IDENTITY
+        told = options._replace(
+            name=options.name or "coupler",
+            title=options.title or options.name or (f"Coupler {self._profile}" if is_profile else "Coupler"),
+            version=options.version or __version__,
+        )
+
+        async def agent_for(session: Session) -> Agent:
+            from coupler.coder.agent import CoderAgent
+
+            return CoderAgent(session, self._profile, self._model, options, has_workflows=self._has_workflows)
+
+        async def forget(session_id: str, state: Any) -> None:
+            from coupler.agent import adoption
+
+            await adoption.forget(session_id, state, options)
+
+        identity = f"{IDENTITY}:{self._profile}" if is_profile else IDENTITY
+        return Blueprint(
+            introduce(Described, told), agent_for, identity=identity, store=options.store, forget=forget
+        )
