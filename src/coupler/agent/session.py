@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,6 +73,8 @@ class Session:
         """What nobody is shown; see `add_secret`."""
         self.env: dict[str, str] = SessionEnvironment(os.environ, self.secrets.notice)
         """The environment of what the session runs; a change concerns no other session."""
+        self.withheld: frozenset[str] = frozenset()
+        """The variables that nothing the session runs gets to see; see `withhold`."""
         self.state: Any = None
         """The agent's own memory of the session, bytes or what JSON can hold: saved with every turn."""
         self.outlet = Outlet(id, editor, peer, self.secrets)
@@ -242,6 +244,12 @@ class Session:
     def add_secret(self, name: str, value: str) -> None:
         """Show nobody this value from now on, but the name in its place."""
         self.secrets.add({plain_text(name, "a secret's name"): plain_text(value, "a secret")})
+
+    def withhold(self, names: Iterable[str]) -> None:
+        """Keep these variables of the process from what the session runs: its `env` does not have them."""
+        self.withheld |= frozenset(names)
+        for name in self.withheld:
+            self.env.pop(name, None)
 
     def set_title(self, title: str | None) -> None:
         """Name the session, for lists and tabs; None clears the name."""

@@ -156,6 +156,7 @@ class _Command:
             raise ValueError(f"the command's directory {self._cwd!r} holds a NUL character")
         variables = {**turn.session.env, **(env or {})}
         self._removes = None in variables.values()
+        self._withheld = turn.session.withheld.difference(variables)
         self._env = Environment(variables, inherits=False).resolve()
         turn.session.secrets.notice({name: value for name, value in (env or {}).items() if value is not None})
         self._input = _bytes(input)
@@ -173,10 +174,14 @@ class _Command:
         return all(map(_is_text, (*self._words, self._cwd, *self._added().values())))
 
     def for_editor(self, session_id: str, output_limit: int) -> CreateTerminalRequest:
-        """The command for the editor, whose environment is its own: it gets what differs from ours."""
+        """The command for the editor, whose environment is its own: it gets what differs from ours.
+
+        What is withheld it may have, too: the protocol cannot take a variable away, but make it empty.
+        """
         from coupler.schema.v1 import CreateTerminalRequest, EnvVariable
 
-        added = [EnvVariable(name, value) for name, value in self._added().items()]
+        emptied = {name: "" for name in sorted(self._withheld) if name in os.environ}
+        added = [EnvVariable(name, value) for name, value in {**emptied, **self._added()}.items()]
         program, *arguments = self._words
         return CreateTerminalRequest(session_id, program, arguments, added, self._cwd, output_limit)
 

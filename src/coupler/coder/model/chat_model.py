@@ -1,0 +1,186 @@
+"""LangChain's client of a model, made from a choice and its key.
+
+The key is given to the client itself, so that nothing has to be in anybody's environment. Everything that can
+be wrong before a request is made ends as a sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.language_models import BaseChatModel
+
+from coupler.coder.model.errors import ModelError
+from coupler.coder.model.keyring import Keyring, missing_key
+from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, PROVIDERS, provider_of
+from coupler.extras import MissingExtraError, need
+
+if TYPE_CHECKING:
+    from langchain.agents.middleware import AgentMiddleware
+
+    from coupler.coder.model.choice import ModelChoice
+
+log = logging.getLogger("coupler.coder")
+
+WINDOW, SMALL_WINDOW = 128_000, 32_000
+"""Tokens that a model takes in of which nothing else is known; the smaller one on machines of one's own."""
+
+RETRIES = 2
+"""Times that a request is made again if the provider is busy or cannot be reached."""
+
+TIMEOUT = 600.0
+"""Seconds for a whole answer."""
+
+SILENCE, LONG_SILENCE = 120.0, 600.0
+"""Seconds between two pieces of an answer; a machine of one's own may read a long prompt for minutes."""
+
+NO_KEY = "none"
+"""What servers are sent that want no key: the protocol has a place for one."""
+
+OWN_KEY_NAMES: Mapping[str, str] = {"cohere": "cohere_api_key", "perplexity": "pplx_api_key"}
+"""How the classes call their key that do not call it `api_key`."""
+
+
+def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatModel:
+    """The client of a model. Raises ModelError or MissingExtraError; nothing is asked of a server yet."""
+    key = (keyring or Keyring()).key_for(choice)
+    if key is None and provider_of(choice.provider).needs_key and choice.base_url is None:
+        raise missing_key(choice)
+    model = _made(choice, None if key is None else key.value)
+    known = model.profile or {}
+    model.profile = {**known, "max_input_tokens": _window(choice, known)}
+    return model
+
+
+def chat_models(
+    choices: Mapping[str, ModelChoice], keyring: Keyring | None = None
+) -> dict[str, BaseChatModel]:
+    """The clients of several models by their names. The first must be usable; others are left out if not."""
+    models: dict[str, BaseChatModel] = {}
+    for name, choice in choices.items():
+        try:
+            models[name] = chat_model(choice, keyring)
+        except (ModelError, MissingExtraError) as error:
+            if not models:
+                raise
+            log.warning("the model %s is not offered: %s", name, error)
+    return models
+
+
+def model_middleware(models: Mapping[str, BaseChatModel]) -> list[AgentMiddleware[Any, Any]]:
+    """What some models want besides: Anthropic's bill far less for what they have read before."""
+    if not any(type(model).__name__ == "ChatAnthropic" for model in models.values()):
+        return []
+    from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
+
+    return [AnthropicPromptCachingMiddleware(unsupported_model_behavior="ignore")]
+
+
+def _window(choice: ModelChoice, known: Mapping[str, Any]) -> int:
+    if choice.context_window is not None:
+        return choice.context_window
+    size = known.get("max_input_tokens")
+    if isinstance(size, int) and size > 0:
+        return size
+    return SMALL_WINDOW if _is_own_machine(choice) else WINDOW
+
+
+def _made(choice: ModelChoice, key: str | None) -> BaseChatModel:
+    match choice.provider:
+        case "openai":
+            return _as_openai(choice, key, choice.base_url)
+        case "anthropic":
+            return _anthropic(choice, key)
+        case provider if provider == OLLAMA:
+            return _as_openai(choice, key, choice.base_url)
+        case provider if provider == LOCAL:
+            from coupler.coder.model.local import local_model
+
+            return local_model(choice)
+        case provider:
+            return _by_langchain(provider, choice, key)
+
+
+def _as_openai(choice: ModelChoice, key: str | None, address: str | None) -> BaseChatModel:
+    """A model behind anything that speaks as OpenAI does."""
+    openai = need("langchain_openai", extra="coder", feature=f"The model {choice.name}")
+    model: BaseChatModel = openai.ChatOpenAI(**openai_arguments(choice, key, address))
+    return model
+
+
+def openai_arguments(choice: ModelChoice, key: str | None, address: str | None) -> dict[str, Any]:
+    """What LangChain's class for OpenAI is made with."""
+    arguments: dict[str, Any] = {
+        "model": choice.model,
+        "api_key": key or NO_KEY,
+        "base_url": address,
+        "timeout": TIMEOUT,
+        "max_retries": RETRIES,
+        "stream_usage": True,
+        "stream_chunk_timeout": LONG_SILENCE if _is_own_machine(choice) else SILENCE,
+    }
+    if address is not None and choice.provider != "openai":
+        # Others' servers know only the older of OpenAI's two ways to be asked.
+        arguments["use_responses_api"] = False
+    return arguments
+
+
+def _anthropic(choice: ModelChoice, key: str | None) -> BaseChatModel:
+    anthropic = need("langchain_anthropic", extra="coder", feature=f"The model {choice.name}")
+    arguments = {} if choice.base_url is None else {"base_url": choice.base_url}
+    model: BaseChatModel = anthropic.ChatAnthropic(
+        model=choice.model,
+        api_key=key or NO_KEY,
+        timeout=TIMEOUT,
+        max_retries=RETRIES,
+        stream_usage=True,
+        **arguments,
+    )
+    return model
+
+
+def _by_langchain(provider: str, choice: ModelChoice, key: str | None) -> BaseChatModel:
+    """A model of any other provider, by its own package, or without that by an address like OpenAI's."""
+    from langchain.chat_models import init_chat_model
+
+    compatible = provider_of(provider).compatible_at
+    if compatible is not None and find_spec(f"langchain_{provider}") is None:
+        return _as_openai(choice, key, choice.base_url or compatible)
+    arguments: dict[str, Any] = {} if key is None else {OWN_KEY_NAMES.get(provider, "api_key"): key}
+    if choice.base_url is not None:
+        arguments["base_url"] = choice.base_url
+    try:
+        model: BaseChatModel = init_chat_model(choice.model, model_provider=provider, **arguments)
+    except ImportError as error:
+        raise MissingExtraError(f"The model {choice.name} cannot be used: {error}") from None
+    except ValueError as error:
+        raise ModelError(_complaint(provider, choice, error)) from None
+    return model
+
+
+def _complaint(provider: str, choice: ModelChoice, error: ValueError) -> str:
+    """What is wrong with a model. What pydantic says of values is not repeated: one of them is the key."""
+    if provider not in PROVIDERS and "Unsupported provider" in str(error):
+        near = get_close_matches(provider, [*PROVIDERS, *ALIASES], n=1, cutoff=0.6)
+        hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(PROVIDERS)}."
+        return (
+            f"{choice.name} cannot be used: there is no provider {provider}. {hint} "
+            "A server that speaks as OpenAI does is openai:NAME with a base_url."
+        )
+    errors = getattr(error, "errors", None)
+    problems = errors(include_input=False, include_url=False) if callable(errors) else []
+    said = "; ".join(str(each.get("msg", "")) for each in problems) or type(error).__name__
+    return f"{choice.name} cannot be used: {said}"
+
+
+def _is_own_machine(choice: ModelChoice) -> bool:
+    from urllib.parse import urlsplit
+
+    if choice.provider in (OLLAMA, LOCAL):
+        return True
+    host = urlsplit(choice.base_url).hostname if choice.base_url is not None else None
+    return host is not None and (host == "localhost" or host == "::1" or host.startswith("127."))

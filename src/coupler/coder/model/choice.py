@@ -1,0 +1,176 @@
+"""Which model holds: that of the command line, the profile, the variables, `coupler.toml`, or the login.
+
+A model is one text, `provider:name`. An address or a key that was set for one provider's model is never used
+for another's. Imports no LangChain: a session asks this before it is opened.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from coupler.coder.model.credentials import Credentials, stored_credentials
+from coupler.coder.model.errors import ModelError
+from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, ollama_address, provider_of
+from coupler.config import keys
+from coupler.config.kind import address_problem, model_problem
+
+if TYPE_CHECKING:
+    from coupler.config import Config
+    from coupler.config.origin import Layer
+
+_LAYERS: tuple[Layer, ...] = ("user", "project", "environment", "command line")
+
+
+class ModelChoice(Struct, frozen=True, kw_only=True):
+    """One model, and what is needed to reach it but for the key. Two that are equal make the same client."""
+
+    name: str
+    """As it was written: `provider:model`."""
+    provider: str
+    """As LangChain calls it."""
+    model: str
+    base_url: str | None = None
+    """None for the provider's own address."""
+    context_window: int | None = None
+    """Tokens that somebody said it takes in."""
+    is_main: bool = True
+    """Whether COUPLER_API_KEY is meant for it: it is where the model is that is set, or nothing else is."""
+    stored_at: int = 0
+    """When keys were stored last, so that a client with an older key is not used again."""
+
+
+class Wishes(Protocol):
+    """What a profile wants of its model."""
+
+    @property
+    def model(self) -> str | None:
+        """The model as one text."""
+        ...
+
+    @property
+    def base_url(self) -> str | None:
+        """Where it is."""
+        ...
+
+
+class _Said(NamedTuple):
+    """What one origin says, the strongest first."""
+
+    model: str | None
+    base_url: str | None
+    is_for_others: bool = False
+    """Whether its address also goes with an `openai:` model that a stronger one names."""
+
+
+def chosen(
+    config: Config, profile: Wishes, model: str | None = None, environ: Mapping[str, str] = os.environ
+) -> ModelChoice | None:
+    """The model that holds, None if nobody has set one. Raises ModelError for one that is misspelled.
+
+    `model` is that of the command line. What an untrusted project says is not in `config`, so it is not used.
+    """
+    credentials = stored_credentials()
+    general = [*_said(config), _Said(credentials.model, credentials.base_url)]
+    own = [_Said(model, None), _Said(profile.model, profile.base_url)]
+    main = _resolved([own[0], *general], environ)
+    found = _resolved([*own, *general], environ)
+    if found is None:
+        return None
+    window = config[keys.CODER_CONTEXT_WINDOW] if found == main else None
+    return _settled(found, main, window, credentials)
+
+
+def named(
+    text: str,
+    config: Config,
+    profile: Wishes,
+    model: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> ModelChoice:
+    """Another model that can be chosen: where the one that holds is, if it is of the same provider."""
+    provider, name = parsed(text)
+    main = chosen(config, profile, model, environ)
+    address = main.base_url if main is not None and main.provider == provider else None
+    choice = _choice(text, provider, name, address or _usual_address(provider, environ))
+    return _settled(choice, main, None, stored_credentials())
+
+
+def parsed(text: str) -> tuple[str, str]:
+    """Provider and name of a model; raises ModelError."""
+    if problem := model_problem(text):
+        raise ModelError(f"The model {problem}.")
+    provider, _, name = text.partition(":")
+    plain = provider.lower().replace("-", "_")
+    return ALIASES.get(plain, plain), name.strip()
+
+
+def resolved(text: str, base_url: str | None, environ: Mapping[str, str] = os.environ) -> ModelChoice:
+    """A model that is named with its address, and depends on nothing else."""
+    choice = _resolved([_Said(text, base_url)], environ)
+    assert choice is not None
+    return choice
+
+
+def _said(config: Config) -> list[_Said]:
+    """What files and variables say. A weaker address than the model may have been meant for another."""
+    model, address = (config.settings.get(key.name) for key in (keys.CODER_MODEL, keys.CODER_BASE_URL))
+    if model is None or address is None:
+        return [_Said(config[keys.CODER_MODEL], config[keys.CODER_BASE_URL])]
+    if _LAYERS.index(address.origin.layer) >= _LAYERS.index(model.origin.layer):
+        return [_Said(model.value, address.value)]
+    # A project's address is for the project's model: whoever names another one has not asked for it.
+    is_users = address.origin.layer == "user"
+    return [_Said(model.value, None), _Said(None, address.value, is_for_others=is_users)]
+
+
+def _resolved(said: list[_Said], environ: Mapping[str, str]) -> ModelChoice | None:
+    """The strongest model, with the strongest address that can be meant for it."""
+    place = next((number for number, each in enumerate(said) if each.model is not None), None)
+    if place is None:
+        return None
+    text = said[place].model or ""
+    provider, name = parsed(text)
+    fitting = [each.base_url for each in said[: place + 1]]
+    fitting += [each.base_url for each in said[place + 1 :] if provider == "openai" and each.is_for_others]
+    address = next((each for each in fitting if each is not None), None)
+    if address is not None and (problem := address_problem(address)):
+        raise ModelError(f"The address of {text} {problem}.")
+    return _choice(text, provider, name, address or _usual_address(provider, environ))
+
+
+def _choice(text: str, provider: str, name: str, address: str | None) -> ModelChoice:
+    if provider == LOCAL:
+        name, address = str(Path(name).expanduser()), None
+    return ModelChoice(
+        name=text, provider=provider, model=name, base_url=None if address is None else address.rstrip("/")
+    )
+
+
+def _settled(
+    choice: ModelChoice, main: ModelChoice | None, window: int | None, credentials: Credentials
+) -> ModelChoice:
+    is_main = main is None or (main.provider, main.base_url) == (choice.provider, choice.base_url)
+    return ModelChoice(
+        name=choice.name,
+        provider=choice.provider,
+        model=choice.model,
+        base_url=choice.base_url,
+        context_window=window,
+        is_main=is_main,
+        stored_at=credentials.stored_at,
+    )
+
+
+def _usual_address(provider: str, environ: Mapping[str, str]) -> str | None:
+    if provider == OLLAMA:
+        return ollama_address(environ)
+    for variable in provider_of(provider).address_variables:
+        address = environ.get(variable, "").strip()
+        if address and address_problem(address) is None:
+            return address
+    return None

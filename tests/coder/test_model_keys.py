@@ -1,0 +1,183 @@
+"""Where keys come from, how they are stored, and that nobody gets to see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from coupler.coder.model.choice import ModelChoice
+from coupler.coder.model.credentials import Credentials, StoredKey, remove, store, stored_credentials
+from coupler.coder.model.errors import ModelError
+from coupler.coder.model.keyring import Key, Keyring
+
+GENERAL, USUAL, STORED = "general-0123456789", "usual-0123456789", "stored-0123456789"
+
+
+def a_choice(provider: str = "openai", base_url: str | None = None, *, is_main: bool = True) -> ModelChoice:
+    return ModelChoice(name=f"{provider}:m", provider=provider, model="m", base_url=base_url, is_main=is_main)
+
+
+def value_of(key: Key | None) -> str | None:
+    return None if key is None else key.value
+
+
+class TestKeyring:
+    def test_the_general_variable_comes_before_the_usual_one_and_that_before_what_is_stored(
+        self, coupler_home: Path
+    ) -> None:
+        store(Credentials().with_login("openai:m", "openai", None, STORED))
+        environ = {"COUPLER_API_KEY": GENERAL, "OPENAI_API_KEY": USUAL}
+
+        keys = [
+            Keyring(environ).key_for(a_choice()),
+            Keyring({"OPENAI_API_KEY": USUAL}).key_for(a_choice()),
+            Keyring({}).key_for(a_choice()),
+        ]
+
+        assert [value_of(key) for key in keys] == [GENERAL, USUAL, STORED]
+        assert [key.source for key in keys if key] == [
+            *("COUPLER_API_KEY", "OPENAI_API_KEY", "`coupler login coder`")
+        ]
+
+    def test_the_general_key_is_sent_to_nobody_that_it_is_not_for(self) -> None:
+        keyring = Keyring({"COUPLER_API_KEY": GENERAL})
+
+        assert keyring.key_for(a_choice("groq", is_main=False)) is None
+
+    def test_a_stored_key_is_for_one_address(self, coupler_home: Path) -> None:
+        store(Credentials().with_login("openai:m", "openai", "https://a.example/v1", STORED))
+        keyring = Keyring({})
+
+        assert value_of(keyring.key_for(a_choice(base_url="https://a.example/v1"))) == STORED
+        assert keyring.key_for(a_choice(base_url="https://b.example/v1")) is None
+        assert keyring.key_for(a_choice()) is None
+
+    @pytest.mark.parametrize("value", ["sk-with a space", "sk-with\nbreak-0123", "sk-“quoted”-0123"])
+    def test_what_cannot_be_a_key_is_refused_and_not_repeated(self, value: str) -> None:
+        with pytest.raises(ModelError, match="The key in OPENAI_API_KEY cannot be one") as caught:
+            Keyring({"OPENAI_API_KEY": value}).key_for(a_choice())
+
+        assert "sk-" not in str(caught.value)
+
+    def test_a_key_does_not_show_itself(self) -> None:
+        key = Key(GENERAL, "COUPLER_API_KEY")
+
+        assert GENERAL not in f"{key!r} {key}"
+        assert STORED not in repr(Credentials(keys=(StoredKey("openai", None, STORED),)))
+
+
+class FakeSession:
+    """What the keyring asks of a session."""
+
+    def __init__(self) -> None:
+        self.withheld: set[str] = set()
+        self.secrets: dict[str, str] = {}
+
+    def withhold(self, names: set[str]) -> None:
+        self.withheld |= names
+
+    def add_secret(self, name: str, value: str) -> None:
+        self.secrets[name] = value
+
+
+class TestConcealing:
+    def test_every_variable_that_holds_the_key_is_withheld_and_no_other(self) -> None:
+        session = FakeSession()
+        environ = {
+            "OPENAI_API_KEY": USUAL,
+            "MY_COPY": USUAL,
+            "PROXY": f"https://user:{USUAL}@host",
+            "GROQ_API_KEY": "other-0123456789",
+            "PATH": "/bin",
+        }
+
+        Keyring(environ).conceal(session, [a_choice()])  # type: ignore[arg-type]
+
+        assert session.withheld == {"COUPLER_API_KEY", "OPENAI_API_KEY", "MY_COPY", "PROXY"}
+        assert session.secrets == {"OPENAI_API_KEY": USUAL}
+
+    def test_a_stored_key_is_a_secret_too(self, coupler_home: Path) -> None:
+        store(Credentials().with_login("openai:m", "openai", None, STORED))
+        session = FakeSession()
+
+        Keyring({}).conceal(session, [a_choice()])  # type: ignore[arg-type]
+
+        assert session.secrets == {"COUPLER_API_KEY": STORED}
+
+    def test_a_word_that_stands_for_no_key_is_no_secret(self) -> None:
+        session = FakeSession()
+
+        Keyring({"OPENAI_API_KEY": "none", "A": "none at all"}).conceal(session, [a_choice()])  # type: ignore[arg-type]
+
+        assert session.secrets == {}
+        assert session.withheld == {"COUPLER_API_KEY", "OPENAI_API_KEY"}
+
+
+class TestCredentials:
+    def test_what_was_stored_is_there_again_and_only_its_user_can_read_it(self, coupler_home: Path) -> None:
+        was = os.umask(0)
+        try:
+            path = store(Credentials().with_login("groq:a", "groq", None, STORED))
+        finally:
+            os.umask(was)
+
+        found = stored_credentials()
+
+        assert (found.model, found.key_for("groq", None)) == ("groq:a", STORED)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert [each.name for each in path.parent.iterdir()] == ["credentials.json"]
+
+    def test_another_login_keeps_the_keys_of_others_and_replaces_its_own(self, coupler_home: Path) -> None:
+        first = (
+            Credentials()
+            .with_login("groq:a", "groq", None, "old")
+            .with_login("openai:b", "openai", None, "x")
+        )
+
+        second = first.with_login("groq:c", "groq", None, "new")
+
+        assert second.model == "groq:c"
+        assert [(each.provider, each.key) for each in second.keys] == [("openai", "x"), ("groq", "new")]
+
+    def test_writing_that_fails_leaves_the_old_file_whole(
+        self, coupler_home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = store(Credentials(model="groq:a"))
+        monkeypatch.setattr(json, "dump", lambda *_, **__: (_ for _ in ()).throw(OSError("full")))
+
+        with pytest.raises(OSError, match="full"):
+            store(Credentials(model="groq:b"))
+
+        assert stored_credentials().model == "groq:a"
+        assert [each.name for each in path.parent.iterdir()] == ["credentials.json"]
+
+    @pytest.mark.parametrize("content", [b"{", b"[]", b'{"keys": "sk-secret"}', b"\xff\xfe"])
+    def test_a_file_that_is_no_such_file_is_told_without_its_content(
+        self, coupler_home: Path, content: bytes
+    ) -> None:
+        coupler_home.mkdir(parents=True)
+        (coupler_home / "credentials.json").write_bytes(content)
+
+        with pytest.raises(ModelError, match=r"credentials\.json cannot be used") as caught:
+            stored_credentials()
+
+        assert "sk-secret" not in str(caught.value)
+
+    def test_removing_is_told_apart_from_nothing_to_remove(self, coupler_home: Path) -> None:
+        assert not remove()
+        store(Credentials(model="groq:a"))
+        assert remove()
+        assert stored_credentials() == Credentials()
+
+    def test_a_file_that_others_can_read_is_warned_of(
+        self, coupler_home: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store(Credentials(model="groq:a")).chmod(0o644)
+
+        assert stored_credentials().model == "groq:a"
+
+        assert "others can read it" in caplog.text
