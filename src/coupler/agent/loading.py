@@ -200,12 +200,11 @@ def _no_running_loop() -> Iterator[None]:
 
 async def import_in_thread(modules: Sequence[str]) -> None:
     """Import these while the loop goes on; who imports one afterwards hears what is wrong with it."""
-    missing = [name for name in modules if name not in sys.modules]
+    missing = [name for name in modules if not _is_imported(name)]
     if not missing:
         return
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
-    usual = sys.getswitchinterval()
 
     def run() -> None:
         for name in missing:
@@ -216,13 +215,32 @@ async def import_in_thread(modules: Sequence[str]) -> None:
             loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=run, name="coupler-imports", daemon=True).start()
-    # The loop has little to do and must not wait for it: a thread that imports never lets go by itself.
+    with _switching_often(), kept_while_importing():
+        await done.wait()
+
+
+def _is_imported(name: str) -> bool:
+    """Whether a module is there whole: one that another thread is importing would be waited for."""
+    module = sys.modules.get(name)
+    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+
+
+_switching: list[float] = []
+"""The usual intervals that were changed by imports which run now; the first one is the process's own."""
+
+
+@contextlib.contextmanager
+def _switching_often() -> Iterator[None]:
+    """The loop has little to do and must not wait for it: a thread that imports never lets go by itself."""
+    _switching.append(sys.getswitchinterval())
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
-        with kept_while_importing():
-            await done.wait()
+        yield
     finally:
-        sys.setswitchinterval(usual)
+        usual = _switching[0]
+        _switching.pop()
+        if not _switching:
+            sys.setswitchinterval(usual)
 
 
 def _told(error: BaseException) -> str:

@@ -1,15 +1,18 @@
 """One session of the coder: a prompt runs a workflow if it names one; any other is the model's.
 
-The LangChain agent is made in the background as soon as the session is there, because LangChain takes seconds
-to import; the first prompt waits for it. It is made again when what it was made of has changed.
+LangChain takes seconds to import, so that happens in the background as soon as there is a session. Its agent
+is made for the first prompt, or at once if there are MCP servers to connect to, and made again when what it
+was made of has changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING
 
 from coupler.agent.agent import Agent
+from coupler.agent.loading import import_in_thread
 from coupler.coder.offered_modes import beginning_with
 from coupler.coder.profile import ProfileError
 from coupler.coder.setup import Setup, setup_of
@@ -52,6 +55,7 @@ class CoderAgent(Agent):
         self._store = options.store
         self._workflows = WorkflowAgent(None, options.store) if has_workflows else None
         self._made: _Made | None = None
+        self._importing: asyncio.Task[None] | None = None
         self._setup = self._looked_at(session)
         if self._setup is not None and self._setup.choice is not None:
             self.modes = beginning_with(self._setup.mode)
@@ -60,8 +64,12 @@ class CoderAgent(Agent):
     async def opened(self, session: Session) -> None:
         if self._workflows is not None:
             await self._workflows.opened(session)
-        if self._setup is not None and self._setup.choice is not None:
+        if self._setup is None or self._setup.choice is None:
+            return
+        if session.mcp_servers or session.project.mcp_servers:
             self._made = _Made(self._setup, session, self._store)
+        elif ASSEMBLY not in sys.modules:
+            self._importing = asyncio.create_task(import_in_thread([ASSEMBLY]))
 
     def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
         return {} if self._workflows is None else self._workflows.hidden_in(session, blocks)
@@ -73,6 +81,8 @@ class CoderAgent(Agent):
     async def closed(self, session: Session) -> None:
         if self._workflows is not None:
             await self._workflows.closed(session)
+        if self._importing is not None:
+            self._importing.cancel()
         if self._made is not None:
             await self._made.close()
 
@@ -157,7 +167,6 @@ class _Made:
         return making.done() and not making.cancelled() and making.exception() is None
 
     async def _make(self) -> GraphAgent:
-        from coupler.agent.loading import import_in_thread
         from coupler.extras import need
 
         await import_in_thread([ASSEMBLY])
