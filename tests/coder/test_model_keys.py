@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langchain_core.messages import ToolMessage
+from langgraph.types import Command
 
 from coupler.coder.model.choice import ModelChoice
+from coupler.coder.model.concealment import KeyConcealment
 from coupler.coder.model.credentials import Credentials, StoredKey, remove, store, stored_credentials
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.keyring import Key, Keyring
@@ -85,20 +90,21 @@ class FakeSession:
 
 
 class TestConcealing:
-    def test_every_variable_that_holds_the_key_is_withheld_and_no_other(self) -> None:
+    def test_every_variable_that_holds_a_key_of_a_model_is_withheld_and_no_other(self) -> None:
         session = FakeSession()
         environ = {
             "OPENAI_API_KEY": USUAL,
             "MY_COPY": USUAL,
             "PROXY": f"https://user:{USUAL}@host",
             "GROQ_API_KEY": "other-0123456789",
+            "GITHUB_TOKEN": "ghp_0123456789abcdef",
             "PATH": "/bin",
         }
 
         Keyring(environ).conceal(session, [a_choice()])  # type: ignore[arg-type]
 
-        assert session.withheld == {"COUPLER_API_KEY", "OPENAI_API_KEY", "MY_COPY", "PROXY"}
-        assert session.secrets == {"OPENAI_API_KEY": USUAL}
+        assert session.withheld & {*environ} == {"OPENAI_API_KEY", "MY_COPY", "PROXY", "GROQ_API_KEY"}
+        assert session.secrets == {"OPENAI_API_KEY": USUAL, "GROQ_API_KEY": "other-0123456789"}
 
     def test_a_stored_key_is_a_secret_too(self, coupler_home: Path) -> None:
         store(Credentials().with_login("openai:m", "openai", None, STORED))
@@ -110,11 +116,47 @@ class TestConcealing:
 
     def test_a_word_that_stands_for_no_key_is_no_secret(self) -> None:
         session = FakeSession()
+        environ = {"OPENAI_API_KEY": "none", "A": "none at all"}
 
-        Keyring({"OPENAI_API_KEY": "none", "A": "none at all"}).conceal(session, [a_choice()])  # type: ignore[arg-type]
+        Keyring(environ).conceal(session, [a_choice()])  # type: ignore[arg-type]
 
         assert session.secrets == {}
-        assert session.withheld == {"COUPLER_API_KEY", "OPENAI_API_KEY"}
+        assert session.withheld & {*environ} == {"OPENAI_API_KEY"}
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            f"a {USUAL} b",
+            [{"type": "text", "text": f"a {USUAL} b"}],
+            [f"{USUAL}", {"type": "image", "data": "x"}],
+        ],
+    )
+    def test_what_a_tool_returns_reaches_the_model_without_the_key(self, content: Any) -> None:
+        middleware = KeyConcealment({"OPENAI_API_KEY": USUAL})
+        message = ToolMessage(content, tool_call_id="1", artifact={"raw": f"x{USUAL}"})
+
+        async def in_message(_: Any) -> Any:
+            return message
+
+        async def in_command(_: Any) -> Any:
+            return Command(update={"messages": [message], "more": 1}, goto="there")
+
+        told = asyncio.run(middleware.awrap_tool_call(None, in_message))  # type: ignore[arg-type]
+        command = asyncio.run(middleware.awrap_tool_call(None, in_command))  # type: ignore[arg-type]
+
+        assert USUAL not in repr(told)
+        assert "OPENAI_API_KEY" in repr(told.content)
+        assert USUAL not in repr(command)
+        assert (command.update["more"], command.goto) == (1, "there")
+
+    def test_what_has_no_key_is_left_as_it_is(self) -> None:
+        message = ToolMessage([{"type": "text", "text": "plain"}], tool_call_id="1")
+
+        async def tool(_: Any) -> Any:
+            return message
+
+        middleware = KeyConcealment({"OPENAI_API_KEY": USUAL})
+        assert asyncio.run(middleware.awrap_tool_call(None, tool)) is message  # type: ignore[arg-type]
 
 
 class TestCredentials:

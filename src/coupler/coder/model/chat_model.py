@@ -71,13 +71,20 @@ def chat_models(
     return models
 
 
-def model_middleware(models: Mapping[str, BaseChatModel]) -> list[AgentMiddleware[Any, Any]]:
-    """What some models want besides: Anthropic's bill far less for what they have read before."""
-    if not any(type(model).__name__ == "ChatAnthropic" for model in models.values()):
-        return []
-    from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
+def model_middleware(
+    models: Mapping[str, BaseChatModel], keyring: Keyring | None = None
+) -> list[AgentMiddleware[Any, Any]]:
+    """What has to stand around the models: none reads a key, and Anthropic's are billed less for old text."""
+    from coupler.coder.model.concealment import KeyConcealment
 
-    return [AnthropicPromptCachingMiddleware(unsupported_model_behavior="ignore")]
+    around: list[AgentMiddleware[Any, Any]] = []
+    if keyring is not None and keyring.concealed:
+        around.append(KeyConcealment(keyring.concealed))
+    if any(type(model).__name__ == "ChatAnthropic" for model in models.values()):
+        from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
+
+        around.append(AnthropicPromptCachingMiddleware(unsupported_model_behavior="ignore"))
+    return around
 
 
 def _window(choice: ModelChoice, known: Mapping[str, Any]) -> int:

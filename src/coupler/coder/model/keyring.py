@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from coupler.coder.model.credentials import stored_credentials
 from coupler.coder.model.errors import ModelError
-from coupler.coder.model.provider import provider_of
+from coupler.coder.model.provider import PROVIDERS, provider_of
 from coupler.secrets.source import could_be_secret
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Keyring:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         """Without variables, those of the process: sessions run without keys."""
         self._environ = os.environ if environ is None else environ
+        self.concealed: dict[str, str] = {}
+        """The keys that sessions do not show, by the names that are shown instead."""
 
     def key_for(self, choice: ModelChoice) -> Key | None:
         """The key of a model; None if there is none, which is right for many servers."""
@@ -53,21 +55,34 @@ class Keyring:
         return None if stored is None else Key(stored, "`coupler login coder`")
 
     def conceal(self, session: Session, choices: Sequence[ModelChoice]) -> None:
-        """Show nobody the keys of these models in this session, and let nothing that it runs have them."""
-        # Servers that want no key are given words such as "none", which must not vanish from every text.
-        found = [
-            key
-            for choice in choices
-            if (key := self.key_for(choice)) is not None and could_be_secret(key.value)
-        ]
-        values = {key.value for key in found}
-        # The same key may stand under other names, and as a part of other values.
-        holding = {name for name, text in self._environ.items() if any(value in text for value in values)}
-        usual = {variable for choice in choices for variable in provider_of(choice.provider).variables}
-        session.withhold({VARIABLE, *usual, *holding})
+        """Show nobody the keys of models in this session, and let nothing that it runs have them.
+
+        That holds for the keys of these models, and for what the variables of other providers hold.
+        """
+        found = [key for choice in choices if (key := self.key_for(choice)) is not None]
         for key in found:
             name = key.source if key.source in self._environ else VARIABLE
-            session.add_secret(name, key.value)
+            self._note(name, key.value)
+        for variable in sorted(_model_keys()):
+            self._note(variable, self._environ.get(variable, "").strip())
+        # The same key may stand under other names, and as a part of other values.
+        values = tuple(self.concealed.values())
+        holding = {name for name, text in self._environ.items() if any(value in text for value in values)}
+        used = {variable for choice in choices for variable in provider_of(choice.provider).variables}
+        session.withhold({VARIABLE, *_model_keys(), *used, *holding})
+        for name, value in self.concealed.items():
+            session.add_secret(name, value)
+
+    def _note(self, name: str, value: str) -> None:
+        # Servers that want no key are given words such as "none", which must not vanish from every text.
+        if value not in self.concealed.values() and could_be_secret(value):
+            self.concealed[name] = value
+
+
+def _model_keys() -> set[str]:
+    """The variables that hold keys of models, whoever's; a general token of a provider is not meant."""
+    named = {variable for provider in PROVIDERS.values() for variable in provider.variables}
+    return {variable for variable in named if variable.endswith("_API_KEY")}
 
 
 def missing_key(choice: ModelChoice) -> ModelError:
