@@ -47,6 +47,8 @@ class Reader:
             text = await self._unsaved(path)
             if text is None:
                 text = self._decoded(await asyncio.to_thread(disk.read, place), path)
+            if "\0" in text:
+                raise UnsuitableFileError("it is not text")
         except FileNotFoundError:
             return None
         except (OSError, UnsuitableFileError, OutsideRootsError, ValueError) as error:
@@ -66,13 +68,25 @@ class Reader:
             return None
 
     def _decoded(self, content: bytes, path: str) -> str:
-        if b"\0" in content:
-            raise UnsuitableFileError(f"{path!r} is not text")
         try:
             return content.decode()
         except UnicodeDecodeError:
             self.notes.append(f"{path} is not UTF-8: some of its characters are wrong")
             return content.decode("utf-8", "replace")
+
+
+def text_on_disk(path: str, bounds: str | None) -> str:
+    """The same without an editor; raises OSError or ValueError with a reason for people. This blocks."""
+    try:
+        place = _find(path, bounds)
+        if place is None:
+            raise FileNotFoundError("it is not there")
+        content = disk.read(place)
+    except (OSError, UnsuitableFileError, OutsideRootsError) as error:
+        raise ValueError(_reason(error, path)) from None
+    if b"\0" in content:
+        raise ValueError("it is not text")
+    return content.decode("utf-8", "replace")
 
 
 def _find(path: str, bounds: str | None) -> FilePath | None:
