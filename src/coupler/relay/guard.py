@@ -55,9 +55,13 @@ class Guard:
             return permission.option
         return _by_kind(own, ALLOWING if permission.is_given else REJECTING)
 
+    def has_granted(self, action: Action) -> bool:
+        """Whether just this was allowed in this turn."""
+        return any(_covers(granted, action) for granted in self._granted)
+
     async def require(self, action: Action, title: str) -> None:
         """Raise unless the agent may do this, which it does without having asked."""
-        if any(_covers(granted, action) for granted in self._granted):
+        if self.has_granted(action):
             return
         verdict = await self._relayed.session.project.permitting().judge(action)
         if verdict.decision == "deny":

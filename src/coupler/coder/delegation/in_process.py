@@ -1,0 +1,67 @@
+"""A sub-agent at work: a graph of its own inside of the tool call, which knows nothing of the conversation.
+
+What its models say and its tools do is nested below the call that is running, because it runs in there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.errors import GraphBubbleUp
+
+from coupler.agent.errors import describe
+from coupler.bridges.langchain.guard import guarded
+from coupler.bridges.langchain.stream.failures import failure_of
+from coupler.coder.delegation.outcome import Outcome
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.pregel import Pregel
+
+    from coupler.coder.delegation.sub_agent import SubAgent, SubAgentMiddleware
+
+log = logging.getLogger("coupler.coder")
+
+Graph: TypeAlias = "Pregel[Any, Any, Any, Any]"
+MakeGraph: TypeAlias = "Callable[[SubAgent], Graph]"
+"""Puts a coder together for a sub-agent."""
+
+STEPS_A_TURN = 40
+"""Steps of the graph that one turn may take: one for each node, and middleware has some."""
+
+
+async def worked(
+    sub_agent: SubAgent, make_graph: MakeGraph, task: str, limits: SubAgentMiddleware
+) -> Outcome:
+    """Have the task carried out; only a cancel is raised, and what stops the graph around this one."""
+    said = ""
+    try:
+        # Without a checkpointer: what a sub-agent knows ends with its task.
+        graph = guarded(make_graph(sub_agent)).copy({"checkpointer": False})
+        given = {"messages": [HumanMessage(task)]}
+        steps: RunnableConfig = {"recursion_limit": STEPS_A_TURN * (limits.most_turns + 1)}
+        async for values in graph.astream(given, steps, stream_mode="values"):
+            said = _last_said(values) or said
+    except GraphBubbleUp:
+        raise
+    except Exception as error:
+        failure = failure_of(error)
+        reason = failure.message if failure is not None else describe(error)
+        log.warning("the sub-agent %s failed: %s", sub_agent.name, reason)
+        report = f"{reason}\n\nBefore that it said:\n{said}" if said else reason
+        return Outcome("failed", report, limits.turns)
+    if limits.is_stopped:
+        return Outcome("stopped", said, limits.turns, "max_turn_requests")
+    return Outcome("completed", said, limits.turns, "end_turn")
+
+
+def _last_said(values: Any) -> str:
+    """The last text of the model."""
+    messages = values.get("messages") if isinstance(values, dict) else None
+    for message in reversed(messages or []):
+        if isinstance(message, AIMessage) and message.text.strip():
+            return str(message.text)
+    return ""
