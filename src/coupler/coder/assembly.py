@@ -36,7 +36,7 @@ def _graph(setup: Setup, session: Session, keyring: Keyring) -> Pregel[Any, Any,
     return create_agent(
         next(iter(models.values())),
         acp.editor_tools(session),
-        middleware=[*model_middleware(models), acp.models(models), acp.tools()],
+        middleware=[*model_middleware(models, keyring), acp.models(models), acp.tools()],
         system_prompt="You are Coupler, a coding agent in the user's editor.",
         name=CODER,
     )
