@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from coupler.permission.action import KINDS, PATH_KINDS, Action
+from coupler.permission.floor.judgement import findings
 from coupler.permission.line import Line, Target
 from coupler.permission.path import Place, UnjudgeablePathError, is_below, locate, real_directories
 from coupler.permission.shell import read_line
@@ -76,7 +77,17 @@ class Doubt(Struct, frozen=True):
         return f"{self.what} {self.why}"
 
 
-Claim = PathClaim | CommandClaim | UrlClaim | ToolClaim | Doubt
+class Destruction(Struct, frozen=True):
+    """Something that nobody may let an agent do: no rule, mode, choice or answer allows it."""
+
+    what: str
+    would: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {_shown(self.would)}"
+
+
+Claim = PathClaim | CommandClaim | UrlClaim | ToolClaim | Doubt | Destruction
 
 
 def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]:
@@ -122,6 +133,9 @@ def _command_claims(
         claims.append(Doubt("the command", "runs outside of the session's directories"))
     for target in line.targets:
         claims += _target_claims(target, line, directory, roots)
+    for finding in findings(command, line, directory or cwd, roots):
+        kind = Destruction if finding.is_fatal else Doubt
+        claims.append(kind("the command", finding.reason))
     return claims
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from coupler.permission.action import Action
-from coupler.permission.claim import Claim, CommandClaim, Doubt, PathClaim, ToolClaim, UrlClaim
+from coupler.permission.claim import Claim, CommandClaim, Destruction, Doubt, PathClaim, ToolClaim, UrlClaim
 from coupler.permission.command_pattern import CommandPattern
 from coupler.permission.inline_code import inline_code_at
 from coupler.permission.match import Match, folded, glob
@@ -33,7 +33,7 @@ class Coverage(Struct, frozen=True):
     def covers(self, rule: Rule, claim: Claim) -> bool:
         """Whether the rule for certain means this."""
         match claim:
-            case Doubt():
+            case Doubt() | Destruction():
                 return False
             case CommandClaim():
                 return self._covers_command(rule, claim)
@@ -46,7 +46,7 @@ class Coverage(Struct, frozen=True):
 
     def touches(self, rule: Rule, claim: Claim) -> Match:
         """Whether the rule means this, or may mean it."""
-        if isinstance(claim, Doubt):
+        if isinstance(claim, Doubt | Destruction):
             return Match.NO
         if rule.subject == "*":
             return Match.YES

@@ -14,7 +14,15 @@ from msgspec import Struct
 
 from coupler.permission.action import Action
 from coupler.permission.choices import Choices
-from coupler.permission.claim import Claim, CommandClaim, Doubt, PathClaim, ToolClaim, claims_of
+from coupler.permission.claim import (
+    Claim,
+    CommandClaim,
+    Destruction,
+    Doubt,
+    PathClaim,
+    ToolClaim,
+    claims_of,
+)
 from coupler.permission.coverage import Coverage
 from coupler.permission.match import Match
 from coupler.permission.offer import Offer, offers_for
@@ -23,6 +31,8 @@ from coupler.permission.rule import PROJECT, Rule
 from coupler.permission.scope import Scope, scope_of
 
 Decision = Literal["allow", "ask", "deny"]
+
+NEVER = "no rule, mode or answer allows that; if it is meant, its user has to do it by hand"
 
 
 class Verdict(Struct, frozen=True):
@@ -81,6 +91,8 @@ class Permissions:
         return Verdict("allow", told[0].reason if told else "nothing in it needs an allowance")
 
     def _rule_on(self, claim: Claim, coverage: Coverage) -> Ruling:
+        if isinstance(claim, Destruction):
+            return Ruling("deny", f"{claim}: {NEVER}", claim)
         if isinstance(claim, Doubt):
             return Ruling("ask", str(claim), claim)
         against = self._strongest(claim, coverage, "deny")

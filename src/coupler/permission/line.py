@@ -31,6 +31,10 @@ class Line:
     commands: list[Command] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    variables: dict[str, list[Word]] = field(default_factory=dict)
+    """What the line's own assignments and loops give to variables."""
+    fed: list[str] = field(default_factory=list)
+    """Here-documents and here-strings, as they are written."""
     moves: int = 0
     """How many parts change the directory, after which relative paths mean something else."""
     has_loop: bool = False

@@ -223,6 +223,7 @@ class TreeReader(WordReader):
         self._check_gaps(header, BLANK_ON_ONE_LINE)
         for child in node.children:
             if child.type == "heredoc_body":
+                self._line.fed.append(self._text(child))
                 for expansion in child.named_children:
                     if expansion.type != "heredoc_content":
                         self._word(expansion)
@@ -239,7 +240,8 @@ class TreeReader(WordReader):
     def _herestring(self, node: Node) -> None:
         for child in node.children:
             if child.type not in {"<<<", "file_descriptor"}:
-                self._word(child)
+                word = self._word(child)
+                self._line.fed.append(word.source or word.text)
 
     def _for(self, node: Node) -> None:
         """A loop over words; its variable must be one that no program reads."""
@@ -247,13 +249,15 @@ class TreeReader(WordReader):
         self._check_gaps(node.children)
         words = [child for child in node.children if child.is_named and child.type != "do_group"]
         self._check_gaps(words, BLANK_ON_ONE_LINE, may_have=(b"in",))
+        name = ""
         for child in node.children:
             if child.type == "variable_name":
-                self._check_variable(self._text(child), is_local)
+                name = self._text(child)
+                self._check_variable(name, is_local)
             elif child.type in {"do_group", "compound_statement"}:
                 self._statement(child)
             elif child.is_named:
-                self._word(child)
+                self._give(name, self._word(child))
             else:
                 self._check_token(child)
 
@@ -280,13 +284,18 @@ class TreeReader(WordReader):
     def _assignment(self, node: Node, is_permitted: Callable[[str], bool]) -> None:
         name, *rest = node.children or [node]
         self._check_variable(self._text(name), is_permitted)
+        if not any(child.is_named for child in rest):
+            self._give(self._text(name), Word(""))
         for child in rest:
             if child.is_named:
-                self._word(child)
+                self._give(self._text(name), self._word(child))
             elif child.type not in {"=", "+="}:
                 self._line.doubt("has an assignment that cannot be judged")
         if name.type != "variable_name":
             self._search(name)
+
+    def _give(self, name: str, word: Word) -> None:
+        self._line.variables.setdefault(name, []).append(word)
 
     def _check_variable(self, name: str, is_permitted: Callable[[str], bool]) -> None:
         if not is_permitted(name):

@@ -56,12 +56,13 @@ class WordReader(ABC):
         try:
             if self._depth > DEEPEST:
                 raise UnreadableError("is nested too deeply")
-            return self._read_word(node, is_first, is_quoted)
+            word = self._read_word(node, is_first, is_quoted)
         except UnreadableError as error:
             self._line.doubt(str(error))
-            return ANYTHING
+            word = ANYTHING
         finally:
             self._depth -= 1
+        return word if word.is_plain else word._replace(source=self._text(node))
 
     def _read_word(self, node: Node, is_first: bool, is_quoted: bool) -> Word:
         text = self._text(node)

@@ -13,6 +13,8 @@ class Word(NamedTuple):
     is_certain: bool = True
     is_one: bool = True
     """Whether it stays exactly one word; an unquoted expansion may become none, or many."""
+    source: str = ""
+    """As it is written in the shell's text, if it is not plain and stands there."""
 
     @property
     def is_plain(self) -> bool:

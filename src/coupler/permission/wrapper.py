@@ -18,6 +18,7 @@ from coupler.permission.variable import is_harmless, is_local
 from coupler.permission.word import ANYTHING, Word, certain
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=", re.ASCII)
+_TEXT_ONLY = frozenset({"cd", "read", "set", "test", "printf", "pushd", "popd", "history", "unset", "wait"})
 
 
 class Through(NamedTuple):
@@ -50,6 +51,11 @@ def look_through(words: Sequence[Word]) -> Through:
     if program != name:
         return through._replace(is_wrapper=False)
     return through
+
+
+def is_starter(name: str) -> bool:
+    """Whether a program of this name starts others, or changes what the shell does with the next ones."""
+    return name in _LOOKS and name not in _TEXT_ONLY
 
 
 def program_name(text: str) -> str:

@@ -1,0 +1,365 @@
+"""What a word of a shell's text may become: all readings that can be told without running it.
+
+This is generous where the rest of the package is strict: it serves to find what a word may be, and never to
+allow it. A reading in which something is only known at run time has UNKNOWN there, and beside it stands the
+reading in which that is empty.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from coupler.permission.floor.place import EMPTY, UNKNOWN
+from coupler.permission.shell_text import UnreadableError, read_ansi_quoted
+
+MOST_READINGS = 24
+"""Readings of one word that are looked at."""
+DEEPEST = 6
+"""Expansions within expansions."""
+MOST_BRACES = 64
+"""Words that braces make of one."""
+
+SEPARATOR = "\ue001"
+"""Stands in a text where the shell splits an unquoted expansion into words."""
+
+_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
+_TILDE = re.compile(r"~([+-]|[A-Za-z_][\w.-]*)?(?=/|$)", re.ASCII)
+_BETWEEN = re.compile(r"[\s,;:|]+")
+_OPERATION = re.compile(r"(!?)([A-Za-z_]\w*|[0-9@*#?!$-])(\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
+
+
+class Reading(NamedTuple):
+    """One text that a word may become."""
+
+    text: str
+    is_pattern: bool = False
+    """Whether its wildcards are the shell's to replace."""
+    is_bare: bool = False
+    """Whether it is so only if something that is not known is empty."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody can say where it leads: it begins with something unknown."""
+        return self.text.startswith(UNKNOWN)
+
+
+class Values:
+    """Who knows what variables and substitutions may be."""
+
+    def __init__(
+        self, variable: Callable[[str], Sequence[str]], output: Callable[[str, int], Sequence[str]]
+    ) -> None:
+        self.variable = variable
+        """All that a variable may be; UNKNOWN among them if that is not all."""
+        self.output = output
+        """All that a command in `$(…)` may print."""
+
+
+def expanded(source: str, values: Values, depth: int = 0) -> list[list[Reading]]:
+    """What a word may become: alternatives, of which each is a list of words."""
+    alternatives: list[list[Reading]] = [[]]
+    for piece in braces(source):
+        found = _Expansion(piece, values, depth).readings()
+        alternatives = [
+            [*words, *_words(reading)] for words, reading in itertools.product(alternatives, found)
+        ][:MOST_READINGS]
+    return alternatives
+
+
+def _words(reading: Reading) -> list[Reading]:
+    pieces = reading.text.split(SEPARATOR)
+    if len(pieces) == 1:
+        return [reading]
+    return [reading._replace(text=piece) for piece in pieces if piece]
+
+
+class _Expansion:
+    """Reads one word without braces from left to right."""
+
+    def __init__(self, source: str, values: Values, depth: int) -> None:
+        self._source = source
+        self._values = values
+        self._depth = depth
+        self._texts = [""]
+        self._is_pattern = False
+
+    def readings(self) -> list[Reading]:
+        """All that it may become."""
+        at = self._tilde()
+        while at < len(self._source):
+            at = self._step(at)
+        return [
+            Reading(text.replace(EMPTY, ""), self._is_pattern, EMPTY in text)
+            for text in dict.fromkeys(self._texts)
+        ]
+
+    def _step(self, at: int) -> int:
+        source = self._source
+        match source[at]:
+            case "\\":
+                self._add(source[at + 1 : at + 2].replace("\n", ""))
+                return at + 2
+            case "'":
+                end = _find(source, "'", at + 1)
+                self._add(source[at + 1 : end])
+                return end + 1
+            case '"':
+                return self._double_quoted(at + 1)
+            case "$" if source.startswith("$'", at):
+                return self._ansi(at)
+            case "$" if source.startswith('$"', at):
+                return self._double_quoted(at + 2)
+            case "$" | "`":
+                return self._expansion(at, is_quoted=False)
+            case character:
+                is_wild = character in "*?[" or source[at : at + 2] in {"!(", "@(", "+("}
+                self._is_pattern = self._is_pattern or is_wild
+                self._add(character)
+                return at + 1
+
+    def _tilde(self) -> int:
+        match = _TILDE.match(self._source)
+        if match is None:
+            return 0
+        name = {None: "HOME", "+": "PWD", "-": "OLDPWD"}.get(match[1])
+        self._fork(
+            self._values.variable(name) if name else [os.path.expanduser(match[0]), f"/home/{match[1]}"]
+        )
+        return match.end()
+
+    def _double_quoted(self, at: int) -> int:
+        source = self._source
+        while at < len(source) and source[at] != '"':
+            if source[at] == "\\":
+                following = source[at + 1 : at + 2]
+                self._add(following if following in '$`"\\' else f"\\{following}")
+                at += 2
+            elif source[at] in "$`":
+                at = self._expansion(at, is_quoted=True)
+            else:
+                self._add(source[at])
+                at += 1
+        return at + 1
+
+    def _ansi(self, at: int) -> int:
+        end = at + 2
+        while end < len(self._source) and self._source[end] != "'":
+            end += 2 if self._source[end] == "\\" else 1
+        try:
+            self._add(read_ansi_quoted(self._source[at : end + 1]).text)
+        except UnreadableError:
+            self._add(self._source[at + 2 : end])
+        return end + 1
+
+    def _expansion(self, at: int, *, is_quoted: bool) -> int:
+        source = self._source
+        if source[at] == "`":
+            end = _find(source, "`", at + 1)
+            found = self._output(source[at + 1 : end].replace("\\`", "`"))
+        elif source.startswith("$((", at):
+            end = _closing(source, at + 1, "(", ")")
+            found = [_calculated(source[at + 3 : end - 1])]
+        elif source.startswith("$(", at):
+            end = _closing(source, at + 1, "(", ")")
+            found = self._output(source[at + 2 : end])
+        elif source.startswith("${", at):
+            end = _closing(source, at + 1, "{", "}")
+            found = self._parameter(source[at + 2 : end])
+        elif (match := _NAME.match(source, at + 1)) is not None:
+            end = match.end() - 1
+            found = self._values.variable(match[0])
+        else:
+            self._add("$")
+            return at + 1
+        self._fork(found if is_quoted else [_split(text) for text in found])
+        self._is_pattern = self._is_pattern or (not is_quoted and any(set("*?[") & {*each} for each in found))
+        return end + 1
+
+    def _output(self, text: str) -> Sequence[str]:
+        if self._depth >= DEEPEST:
+            return [EMPTY, UNKNOWN]
+        return [each.rstrip("\n") for each in self._values.output(text, self._depth + 1)]
+
+    def _parameter(self, text: str) -> Sequence[str]:
+        """What `${…}` may be."""
+        match = _OPERATION.fullmatch(text)
+        if match is None or self._depth >= DEEPEST:
+            return [EMPTY, UNKNOWN]
+        indirect, name, index, operation = match.groups()
+        if name == "#" and operation:
+            return ["0", "1"]
+        values = self._values.variable(name + index) if index else self._values.variable(name)
+        if indirect:
+            values = [
+                each for value in values if value.isidentifier() for each in self._values.variable(value)
+            ]
+            values = values or [EMPTY, UNKNOWN]
+        return [*dict.fromkeys(self._operated(values, operation))] or [""]
+
+    def _operated(self, values: Sequence[str], operation: str) -> Iterator[str]:
+        kind, rest = re.match(r":?[-=+?]|%%?|##?|//?[#%]?|\^\^?|,,?|:|@|$", operation), ""
+        sign = kind[0] if kind else operation
+        rest = operation[len(sign) :]
+        others = self._others(rest) if sign.strip(":") in {"-", "=", "+"} else []
+        if sign.strip(":") in {"-", "="}:
+            yield from others
+        if sign.strip(":") == "+":
+            yield from ("", *others)
+            return
+        for value in values:
+            if sign in {":-", ":=", ":?", "?", "-", "="}:
+                # What asks for a value stops the line if there is none.
+                is_missing = not value.strip(EMPTY) and (":" in sign or sign == "?")
+                yield from () if is_missing else (value,)
+            else:
+                yield from _changed(value, sign, rest)
+
+    def _others(self, source: str) -> list[str]:
+        found = expanded(source, self._values, self._depth + 1)
+        return [" ".join(reading.text for reading in words) for words in found]
+
+    def _add(self, text: str) -> None:
+        self._texts = [before + text for before in self._texts]
+
+    def _fork(self, found: Sequence[str]) -> None:
+        ways = itertools.product(self._texts, found or ("",))
+        self._texts = [before + text for before, text in itertools.islice(ways, MOST_READINGS)]
+
+
+def _changed(value: str, sign: str, rest: str) -> Iterator[str]:
+    """A value that was cut or replaced."""
+    if not sign:
+        yield value
+    elif UNKNOWN in value:
+        yield from (EMPTY, UNKNOWN)
+    elif sign == ":":
+        yield _substring(value, rest)
+    elif sign[0] in "%#":
+        yield _trimmed(value, sign, rest)
+    elif sign[0] == "/":
+        old, _, new = rest.partition("/")
+        yield value.replace(old.replace("\\", ""), new, -1 if sign.startswith("//") else 1) if old else value
+    elif sign[0] in "^,":
+        yield value.upper() if sign[0] == "^" else value.lower()
+    else:
+        yield from (EMPTY, UNKNOWN)
+
+
+def _substring(value: str, rest: str) -> str:
+    start, _, length = rest.partition(":")
+    try:
+        first = int(start.strip() or 0)
+        return value[first:] if not length else value[first:][: int(length)]
+    except ValueError:
+        return UNKNOWN
+
+
+def _trimmed(value: str, sign: str, pattern: str) -> str:
+    pattern = pattern.strip("\"'").replace("[^", "[!").replace("\\", "")
+    cuts = range(len(value) + 1)
+    is_longest = len(sign) == 2
+    if sign[0] == "%":
+        for at in cuts if is_longest else reversed(cuts):
+            if fnmatchcase(value[at:], pattern):
+                return value[:at]
+    else:
+        for at in reversed(cuts) if is_longest else cuts:
+            if fnmatchcase(value[:at], pattern):
+                return value[at:]
+    return value
+
+
+def _calculated(text: str) -> str:
+    return text.strip() if text.strip().isdigit() else "0"
+
+
+def _split(text: str) -> str:
+    """An unquoted expansion, which becomes several words; what separates them may have been changed."""
+    return SEPARATOR.join(_BETWEEN.split(text)) if _BETWEEN.search(text) else text
+
+
+def _find(text: str, character: str, start: int) -> int:
+    at = text.find(character, start)
+    return at if at >= 0 else len(text)
+
+
+def _closing(text: str, start: int, opening: str, closing: str) -> int:
+    """Where the bracket closes that opens at `start`."""
+    depth = 0
+    at = start
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == "'":
+            at = _find(text, "'", at + 1)
+        elif text[at] == opening:
+            depth += 1
+        elif text[at] == closing:
+            depth -= 1
+            if depth == 0:
+                return at
+        at += 1
+    return len(text)
+
+
+def braces(source: str) -> list[str]:
+    """The words that braces make of one, as `/{bin,usr}` is two."""
+    waiting: list[str] = [source]
+    done: list[str] = []
+    while waiting and len(waiting) + len(done) < MOST_BRACES:
+        word = waiting.pop(0)
+        span = _first_braces(word)
+        if span is None:
+            done.append(word)
+            continue
+        start, end, parts = span
+        waiting = [word[:start] + part + word[end + 1 :] for part in parts] + waiting
+    return [*done, *waiting]
+
+
+def _first_braces(word: str) -> tuple[int, int, list[str]] | None:
+    """The first braces with several parts in them: where they begin and end, and the parts."""
+    at = 0
+    while at < len(word):
+        if word[at] == "\\":
+            at += 1
+        elif word[at] in "'\"`":
+            at = _find(word, word[at], at + 1)
+        elif word.startswith(("${", "$("), at):
+            at = _closing(word, at + 1, word[at + 1], "}" if word[at + 1] == "{" else ")")
+        elif word[at] == "{":
+            end = _closing(word, at, "{", "}")
+            parts = _parts(word[at + 1 : end]) if end < len(word) else []
+            if len(parts) > 1:
+                return at, end, parts
+        at += 1
+    return None
+
+
+def _parts(inner: str) -> list[str]:
+    sequence = re.fullmatch(r"(\w)\.\.(\w)", inner)
+    if sequence is not None:
+        first, last = sorted((ord(sequence[1]), ord(sequence[2])))
+        return [chr(number) for number in range(first, last + 1)]
+    parts, depth = [""], 0
+    for character in inner:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def plain_words(text: str) -> list[str]:
+    """The words of a simple text, read as generously as can be."""
+    try:
+        return shlex.split(text, comments=False)
+    except ValueError:
+        return text.split()

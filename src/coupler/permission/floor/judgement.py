@@ -1,0 +1,343 @@
+"""A whole line before the floor: every command in it, however it is spelled, fed or hidden."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from coupler.permission.floor import code
+from coupler.permission.floor.arguments import Arguments
+from coupler.permission.floor.decoding import decodings
+from coupler.permission.floor.expansion import Reading
+from coupler.permission.floor.finding import Finding, worst
+from coupler.permission.floor.place import UNKNOWN, Places
+from coupler.permission.floor.program import FIND_STARTS, PROGRAMS, deletes, find_starts
+from coupler.permission.floor.rough import cleaned, rough_commands
+from coupler.permission.floor.scope import Scope
+from coupler.permission.inline_code import inline_code_at
+from coupler.permission.interpreter import is_interpreter
+from coupler.permission.line import Line
+from coupler.permission.shell import read_line
+from coupler.permission.word import ANYTHING, Word
+from coupler.permission.wrapper import is_starter, program_name
+
+DEEPEST = 4
+"""Texts within texts that are read."""
+MOST_TEXTS = 60
+"""Texts of one line that are read for others to run."""
+
+_SHELLS = frozenset(
+    {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh", "busybox", "pwsh"}
+)
+_READERS = frozenset(
+    {*_SHELLS, "source", ".", "eval", "at", "batch", "crontab", "ssh", "xargs", "parallel", "alias", "trap"}
+)
+_INERT = frozenset(
+    {
+        *(
+            "echo",
+            "printf",
+            "grep",
+            "egrep",
+            "fgrep",
+            "rg",
+            "ag",
+            "ack",
+            "git",
+            "man",
+            "which",
+            "type",
+            "cat",
+        ),
+        *(
+            "ls",
+            "test",
+            "[",
+            "expr",
+            "wc",
+            "head",
+            "tail",
+            "diff",
+            "apropos",
+            "whatis",
+            "info",
+            "tldr",
+            "basename",
+        ),
+        *("dirname", "cd", "pushd", "export", "set", "logger", "say", "notify-send", "jq", "gh"),
+    }
+)
+"""Programs to which other programs' names are only words."""
+_MOVING = frozenset({"cd", "pushd", "chdir"})
+_PRINTING = frozenset({"echo", "printf", "yes"})
+_LISTING = frozenset({"git", "grep", "rg", "fd", "fdfind", "egrep"})
+_FILTERING = frozenset(
+    {"sort", "uniq", "head", "tail", "tr", "sed", "awk", "tee", "xargs", "cut", "wc", "true"}
+)
+_CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "nawk", "sed", "gsed", "ed", "ex", "expect", "osascript"})
+
+_BOMB = re.compile(
+    r"(?P<name>[\w:.@-]+)\s*\(\s*\)\s*\{[^}]*?(?P=name)\s*(?:\|&?|&)\s*(?P=name)[^}]*?&"
+    r"|function\s+(?P<other>[\w:.@-]+)\s*(?:\(\s*\))?\s*\{[^}]*?(?P=other)\s*(?:\|&?|&)\s*(?P=other)[^}]*?&"
+    r"|while\s*(?::|true|\[\s*1\s*\])\s*;\s*do\s*(?:\$0|\S*/proc/self/exe|\$\{?BASH_SOURCE\S*)\s*&"
+    r"|(?:^|[;&|\s])(?:\./)?\$0\s*(?:\||&)\s*(?:\./)?\$0\s*&"
+)
+_SPELLED = re.compile(r"(?<![\w./-])(?:/\S*/)?([a-zA-Z][\w.-]*)\s[^\n'\"`)]*")
+
+
+def findings(
+    command: str | Sequence[str], line: Line, directory: str | None, roots: Sequence[str]
+) -> list[Finding]:
+    """What the floor has against a line that was read, in a session with these directories."""
+    judgement = Judgement(line, Places(roots, directory))
+    found = worst(judgement.of_line(command if isinstance(command, str) else None))
+    return [found] if found is not None else []
+
+
+class Judgement:
+    """Of one text, and of those that are found in it."""
+
+    def __init__(self, line: Line, places: Places, depth: int = 0) -> None:
+        self._line = line
+        self._places = places
+        self._depth = depth
+        self._scope = Scope(line, places)
+        self._found: list[Finding] = []
+        self._names: set[str] = set()
+        self._texts: list[str] = []
+        """What its commands may be made to read or run."""
+
+    def of_line(self, text: str | None) -> list[Finding]:
+        """All that is found."""
+        for command in self._line.commands:
+            self._command(command.words)
+        for target in self._line.targets:
+            if target.kind == "edit":
+                self._written(self._scope.readings(target.word))
+        if text is not None and (self._line.doubts or cleaned(text) != text):
+            self._roughly(text)
+        self._fed()
+        return self._found
+
+    # Commands -----------------------------------------------------------------------------------------
+
+    def _command(self, words: Sequence[Word]) -> None:
+        for spelling in self._scope.spellings(self._filled(words)):
+            self._spelled(spelling)
+
+    def _filled(self, words: Sequence[Word]) -> Sequence[Word]:
+        """The words with what `find` and `xargs` would put in their places."""
+        if all(word.is_plain or word.source for word in words):
+            return words
+        sources = self._feeders()
+        return [word if word.is_plain or word.source else word._replace(source=sources) for word in words]
+
+    def _feeders(self) -> str:
+        """Where the line's other commands may get paths from, as braces."""
+        fed: list[str] = []
+        for command in self._line.commands:
+            [words, *_] = self._scope.spellings(command.words) or [[]]
+            fed += self._paths_from(words)
+        fed += [line for text in self._line.fed for line in text.split("\n")]
+        paths = [*dict.fromkeys(path for path in fed if path)] or [UNKNOWN]
+        return paths[0] if len(paths) == 1 else "{" + ",".join(map(_escaped, paths)) + "}"
+
+    def _paths_from(self, words: Sequence[Reading]) -> Iterable[str]:
+        name = program_name(words[0].text) if words else ""
+        rest = words[1:]
+        if name in {"find", "gfind"}:
+            starts, is_narrow = find_starts([*rest])
+            return [f"{start.text}/{UNKNOWN}" if is_narrow else start.text for start in starts]
+        if name in _PRINTING:
+            return [piece for word in rest for piece in re.split(r"\\n|\\0|\s", word.text)]
+        if name == "ls":
+            places = [word.text for word in rest if not word.text.startswith("-")] or ["."]
+            return [f"{place}/*" for place in places]
+        if name in _LISTING:
+            return [f"./{UNKNOWN}"]
+        is_silent = name in _FILTERING or name in PROGRAMS or name in _MOVING or is_starter(name)
+        return [] if is_silent else [UNKNOWN]
+
+    def _spelled(self, words: Sequence[Reading]) -> None:
+        """One reading of one command."""
+        if not words:
+            return
+        name = program_name(words[0].text)
+        self._names.add(name)
+        if name in _MOVING:
+            self._move([word for word in words[1:] if word.text not in {"--", "-P", "-L", "-n"}])
+        for known in self._known_as(words[0], name):
+            found = PROGRAMS[known](Arguments(words[1:]), self._places)
+            self._note(_with_remedy(found) if any(word.is_bare for word in words) else found)
+        if words[0].is_open or not name:
+            self._by_unknown_program(words[1:])
+        if name in _PRINTING or name == "alias":
+            self._texts += [" ".join(word.text.partition("=")[2] or word.text for word in words[1:])]
+            self._texts.append(" ".join(word.text for word in words[1:]))
+        self._started(name, words)
+
+    def _known_as(self, word: Reading, name: str) -> Iterable[str]:
+        if word.is_pattern and set("*?[") & {*name}:
+            has_letter = any(letter.isalnum() for letter in name)
+            return [known for known in PROGRAMS if fnmatchcase(known, name)] if has_letter else ["rm"]
+        if name.startswith("mkfs."):
+            return ["mkfs"]
+        return [name] if name in PROGRAMS else []
+
+    def _by_unknown_program(self, words: Sequence[Reading]) -> None:
+        """A program that is only known when it runs, with words that smell of deletion."""
+        given = Arguments(words)
+        if given.has("rRf", "recursive", "force"):
+            found = deletes(given, self._places)
+            self._note(found if found is not None and found.is_fatal else None)
+        for word in words:
+            self._read_as_shell(word.text)
+
+    def _move(self, operands: Sequence[Reading]) -> None:
+        if not operands:
+            operands = [Reading(home) for home in self._places.homes]
+        for operand in operands[:1]:
+            if operand.text:
+                self._places.enter(operand.text)
+            else:
+                # An unquoted variable that is empty leaves no word, and then the home is entered.
+                for home in self._places.homes:
+                    self._places.enter(home)
+
+    def _started(self, name: str, words: Sequence[Reading]) -> None:
+        """What a command starts that its own words spell."""
+        certain = [Word(word.text) for word in words]
+        is_code = inline_code_at(certain) is not None or name in _CODE_PROGRAMS or is_interpreter(certain[0])
+        if is_code:
+            for word in words[1:]:
+                self._code(word.text)
+                self._read_as_shell(word.text.partition("=")[2].lstrip("!"))
+        if not (is_code or is_starter(name) or name in _READERS) and name in _INERT:
+            return
+        directory = next(
+            (value for option in ("-C", "--chdir", "-D") if (value := Arguments(words[1:]).value(option))),
+            None,
+        )
+        if directory is not None and is_starter(name):
+            self._places.directories.insert(0, directory.text)
+        for place in range(1, len(words)):
+            inner = program_name(words[place].text)
+            if inner in PROGRAMS and (is_starter(name) or len(words) > place + 1) and inner != "git":
+                self._note(_fatal(PROGRAMS[inner](Arguments(words[place + 1 :]), self._places)))
+            if is_starter(name) and re.search(r"\s", words[place].text):
+                self._read_as_shell(words[place].text)
+        self._by_find(name, words)
+
+    def _by_find(self, name: str, words: Sequence[Reading]) -> None:
+        """What `find` starts, with all that it finds."""
+        texts = [word.text for word in words]
+        if name not in {"find", "gfind"} or not FIND_STARTS & {*texts}:
+            return
+        starts, is_narrow = find_starts([*words[1:]])
+        at = next(place for place, text in enumerate(texts) if text in FIND_STARTS)
+        for start in () if is_narrow else starts:
+            inner = [word._replace(text=word.text.replace("{}", start.text)) for word in words[at + 1 :]]
+            ended = next((i for i, word in enumerate(inner) if word.text in {";", "+", "\\;"}), len(inner))
+            if inner and (known := program_name(inner[0].text)) in PROGRAMS:
+                self._note(PROGRAMS[known](Arguments(inner[1:ended]), self._places))
+
+    def _written(self, alternatives: Sequence[Sequence[Reading]]) -> None:
+        for reading in (reading for words in alternatives for reading in words):
+            lost = self._places.vital(reading.text, is_pattern=reading.is_pattern)
+            self._note(Finding(f"would overwrite {lost}") if lost is not None else None)
+
+    # Texts --------------------------------------------------------------------------------------------
+
+    def _roughly(self, text: str) -> None:
+        """What the parser is in doubt about, read once more."""
+        plain = cleaned(text)
+        if _BOMB.search(plain):
+            self._note(Finding("would start processes until nothing works any more"))
+        if plain != text and self._depth < DEEPEST:
+            self._read_as_shell(plain)
+        for command in rough_commands(plain):
+            for name, source in command.assignments:
+                self._scope.give(name, source)
+                # What a command is given may be run by it, as a pager or an editor is.
+                for given in self._scope.texts(_as_written(source)) if command.words else ():
+                    self._read_as_shell(given)
+            for source in command.written:
+                self._written(self._scope.readings(_as_written(source)))
+            if command.words:
+                self._command([_as_written(source) for source in command.words])
+        for text in self._scope.sources(without=frozenset({"HOME", "PWD"})):
+            self._texts.append(text)
+
+    def _fed(self) -> None:
+        """Texts that stand in the line, if something in it may run them."""
+        texts = [*self._line.fed, *self._texts]
+        for source in self._line.fed:
+            texts += self._scope.texts(_as_written(source)) if "\n" not in source.strip() else []
+        has_reader = bool(_READERS & self._names) or any(not name or UNKNOWN in name for name in self._names)
+        has_reader = has_reader or any(name.startswith("$") for name in self._names)
+        runs_code = any(is_interpreter(Word(name)) for name in self._names if name)
+        runs_file = any(name.endswith((".sh", ".bash")) for name in self._names)
+        for text in [*dict.fromkeys(texts)][:MOST_TEXTS]:
+            for plain in decodings(text) if has_reader or runs_code or runs_file else ():
+                if has_reader or runs_file:
+                    self._read_as_shell(plain)
+                if runs_code:
+                    self._code(plain)
+
+    def _read_as_shell(self, text: str) -> None:
+        if self._depth >= DEEPEST or not text.strip() or self._is_denied:
+            return
+        inner = Judgement(read_line(text), self._places, self._depth + 1)
+        for name in self._line.variables:
+            for word in self._line.variables[name]:
+                inner._scope.give(name, word.source or word.text)
+        self._note(_fatal(worst(inner.of_line(text))))
+
+    def _code(self, text: str) -> None:
+        """A program's text in another language, also one that it hides in itself."""
+        starts = code.starts_something(text)
+        for plain in decodings(text):
+            self._note(code.destroys(plain, self._places))
+            if starts and plain != text:
+                self._read_as_shell(plain)
+            if not code.starts_something(plain):
+                continue
+            literals = [*code.literals_in(plain)]
+            for literal in literals:
+                self._read_as_shell(literal)
+            for place, literal in enumerate(literals):
+                if program_name(literal) in PROGRAMS:
+                    words = [Reading(each) for each in literals[place + 1 :]]
+                    self._note(_fatal(PROGRAMS[program_name(literal)](Arguments(words), self._places)))
+            for match in _SPELLED.finditer(plain):
+                if program_name(match[1]) in PROGRAMS:
+                    self._read_as_shell(match[0])
+
+    @property
+    def _is_denied(self) -> bool:
+        return any(finding.is_fatal for finding in self._found)
+
+    def _note(self, finding: Finding | None) -> None:
+        if finding is not None:
+            self._found.append(finding)
+
+
+def _with_remedy(finding: Finding | None) -> Finding | None:
+    """What goes wrong only if a variable is empty can be written so that it does not."""
+    if finding is None or not finding.is_fatal:
+        return finding
+    return finding._replace(reason=f"{finding.reason} if a variable is empty (write `${{NAME:?}}` for it)")
+
+
+def _fatal(finding: Finding | None) -> Finding | None:
+    """A finding in what may only be text: a question about it would be a false alarm."""
+    return finding if finding is not None and finding.is_fatal else None
+
+
+def _as_written(source: str) -> Word:
+    return ANYTHING._replace(source=source)
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([{},\\'\"$`\s])", r"\\\1", path)

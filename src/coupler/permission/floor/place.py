@@ -1,0 +1,239 @@
+"""Places that nobody lets an agent destroy: the root, homes, the system's directories, disks.
+
+A path is looked at as it reads and as its links lead. One with wildcards means each place that it may become.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+UNKNOWN = "\ue000"
+"""Stands in a text for what only the running shell knows."""
+EMPTY = "\ue002"
+"""Stands where that may well be nothing."""
+
+ROOT = "the root of the file system"
+HOME = "a home directory"
+
+_SYSTEM = (
+    *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "media", "mnt", "opt", "proc"),
+    *("root", "run", "sbin", "srv", "sys", "usr", "var", "efi", "nix", "snap"),
+    *("System", "Library", "Applications", "Users", "Volumes", "private", "cores", "Windows"),
+    *(f"usr/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "include", "share")),
+    *("usr/local", "usr/src", "usr/local/bin", "usr/local/lib"),
+    *(f"var/{name}" for name in ("lib", "log", "cache", "db", "spool", "mail", "backups", "run", "root")),
+    *("System/Library", "private/var", "private/etc", "nix/store", "Program Files"),
+)
+_IN_HOMES = (
+    *(".ssh", ".gnupg", ".config", ".local", ".local/share", "Documents", "Desktop", "Pictures", "Library"),
+)
+_CLOSE_TO_ETC = "/etc"
+_HOME_OF_SOMEBODY = re.compile(r"/(?:home|Users)/[^/]+|/root")
+_DRIVE = re.compile(
+    r"[A-Za-z]:[\\/]*[*.?]*(?:[\\/]*(?:Windows|Users|Program Files)[\\/]*[*.?]*)?", re.IGNORECASE
+)
+_WIDE = re.compile(r"(?:[*?._-]|\[[^\]]*\]?|[!@+*?]\([^)]*\))+")
+_WILDCARD = re.compile(r"[*?\[]|[!@+]\(")
+
+_DEVICE = re.compile(
+    r"/dev/(?:[shv]d[a-z]+\d*|xvd[a-z]+\d*|nvme\d+(?:n\d+(?:p\d+)?)?|mmcblk\d+\w*|r?disk\d+\w*|dm-\d+|md\d+\w*"
+    r"|mapper/.+|disk/.+|block/.+|sr\d+|zd\d+|nbd\d+\w*|bcache\d+|pmem\d+\w*|dasd[a-z]+\d*|mtd(?:block)?\d+\w*"
+    r"|ubi\w+|k?mem|port|root|cdrom|vg[^/]*/.+)|\\\\[.?]\\physicaldrive\d*",
+    re.IGNORECASE,
+)
+_DEVICE_NAMES = (
+    *("sda", "sda1", "sdb", "sdb1", "hda", "vda", "vda1", "xvda", "nvme0", "nvme0n1", "nvme0n1p1", "mmcblk0"),
+    *("disk0", "disk1", "rdisk0", "dm-0", "md0", "mem"),
+)
+_VITAL_FILES = frozenset(
+    {
+        *(
+            f"/etc/{name}"
+            for name in ("passwd", "shadow", "group", "gshadow", "sudoers", "fstab", "crypttab")
+        ),
+        *("/etc/ld.so.preload", "/etc/inittab", "/proc/sysrq-trigger", "/proc/kcore"),
+    }
+)
+_VITAL_TREES = ("/boot", "/efi", "/sys", "/etc/sudoers.d", "/etc/pam.d", "/proc/sys/kernel")
+
+_FOLDS = sys.platform in ("darwin", "win32")
+
+
+class Places:
+    """The places around one session. `directories` are those that relative paths may start from."""
+
+    def __init__(self, roots: Sequence[str], directory: str | None) -> None:
+        self.roots = tuple(roots)
+        self.directories: list[str] = [directory] if directory is not None else []
+        """All that the line has been in; the last is where it is now."""
+
+    @cached_property
+    def homes(self) -> tuple[str, ...]:
+        """Where the user lives."""
+        given = [os.path.expanduser("~")]
+        with contextlib.suppress(ImportError, KeyError, AttributeError):
+            import pwd
+
+            given.append(pwd.getpwuid(os.getuid()).pw_dir)
+        whole = (home for path in given for home in (os.path.normpath(path), os.path.realpath(path)))
+        return tuple(dict.fromkeys(home for home in whole if os.path.isabs(home) and home != os.sep))
+
+    def whole(self, text: str, *, is_pattern: bool = False) -> str | None:
+        """What would be lost with this path, if it is more than anybody lets an agent destroy."""
+        if _DRIVE.fullmatch(text) and ("\\" in text or sys.platform == "win32" or len(text) == 2):
+            return f"{text}, a drive or a directory of the system"
+        for path in self._paths(text, is_pattern):
+            if (what := self._named(path, is_pattern)) is not None:
+                return what
+        return None
+
+    def own(self, text: str, *, is_pattern: bool = False) -> str | None:
+        """What would be lost with this path, if it is all of the session's, or its history."""
+        for path in self._paths(text, is_pattern, is_now=True):
+            for root in self.roots:
+                if _fits(path, root, is_pattern):
+                    return f"all of {root}"
+                if _fits(path, f"{root}/.git", is_pattern and path.endswith(".git")):
+                    return f"the history in {root}/.git"
+        return None
+
+    def device(self, text: str, *, is_pattern: bool = False) -> str | None:
+        """The disk that this path is, if it is one."""
+        for path in (text, *self._paths(text, is_pattern)):
+            if _DEVICE.fullmatch(path) or _is_block_device(path):
+                return f"the disk {text}"
+            if is_pattern and any(_same(f"/dev/{name}", path, True) for name in _DEVICE_NAMES):
+                return f"the disks {text}"
+        return None
+
+    def vital(self, text: str, *, is_pattern: bool = False) -> str | None:
+        """The disk, or the file that a system does not start or work without, that this path is."""
+        if (device := self.device(text, is_pattern=is_pattern)) is not None:
+            return device
+        for path in self._paths(text, is_pattern):
+            if path in _VITAL_FILES or any(path.startswith(f"{tree}/") for tree in _VITAL_TREES):
+                return f"{path}, which the system needs"
+        return None
+
+    def enter(self, text: str) -> None:
+        """The line changes to this directory."""
+        now = [os.path.normpath(os.path.join(place, text)) for place in self.directories[-1:] or [os.sep]]
+        self.directories += now if UNKNOWN not in text else [UNKNOWN]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody knows where the line is now."""
+        return not self.directories or UNKNOWN in self.directories[-1]
+
+    def _named(self, path: str, is_pattern: bool) -> str | None:
+        for place, what in self._protected.items():
+            if _fits(path, place, is_pattern):
+                return f"{place}, {what}"
+        bare = _without_wide(path) if is_pattern else path
+        if bare in self.roots:
+            return None
+        if _HOME_OF_SOMEBODY.fullmatch(bare):
+            return f"{bare}, {HOME}"
+        if os.path.dirname(bare) == _CLOSE_TO_ETC and os.path.isdir(bare):
+            return f"{bare}, a directory of the system"
+        return None
+
+    @cached_property
+    def _protected(self) -> dict[str, str]:
+        """Each place, with what it is."""
+        found = {f"/{name}": "a directory of the system" for name in _SYSTEM}
+        for home in self.homes:
+            found |= dict.fromkeys(_above(home), "a directory above a home")
+            found |= {f"{home}/{name}": "a directory of its user's own" for name in _IN_HOMES}
+            found[home] = HOME
+        for root in self.roots:
+            found |= {above: found.get(above, "a directory above the session's") for above in _above(root)}
+        found[os.sep] = ROOT
+        # The session's own are another matter, unless they are all that there is.
+        own = {root for root in self.roots if root != os.sep and root not in self.homes}
+        return {place: what for place, what in found.items() if place not in own}
+
+    def _paths(self, text: str, is_pattern: bool, *, is_now: bool = False) -> Iterator[str]:
+        """The absolute paths that a text may mean, as it reads and as its links lead."""
+        if not text or "\0" in text:
+            return
+        for directory in self.directories[-1:] if is_now else self.directories or [os.sep]:
+            joined = os.path.join(directory, text)
+            if UNKNOWN in directory and not os.path.isabs(text):
+                continue
+            head, tail = _split_at_wildcard(joined) if is_pattern else (joined, "")
+            yield _plain(joined)
+            with contextlib.suppress(OSError, ValueError):
+                yield _plain(os.path.join(os.path.realpath(head), tail))
+
+
+def is_below(path: str, directories: Sequence[str]) -> bool:
+    """Whether an absolute path is one of the directories or in one."""
+    return any(path == each or path.startswith(each.rstrip(os.sep) + os.sep) for each in directories)
+
+
+def _plain(path: str) -> str:
+    plain = os.path.normpath(path)
+    return plain[1:] if plain.startswith("//") else plain
+
+
+def _fits(path: str, place: str, is_pattern: bool) -> bool:
+    """Whether a path is the place, may become it, or is all that is in it."""
+    if not is_pattern:
+        return _same(place, path, False)
+    return _same(place, path, True) or _same(place, _without_wide(path), True)
+
+
+def _same(place: str, path: str, is_pattern: bool) -> bool:
+    if _FOLDS:
+        place, path = place.casefold(), path.casefold()
+    if place == path:
+        return True
+    parts, pieces = place.split(os.sep), path.split(os.sep)
+    return (
+        is_pattern
+        and len(parts) == len(pieces)
+        and all(map(fnmatchcase, parts, (_as_glob(piece) for piece in pieces)))
+    )
+
+
+def _as_glob(piece: str) -> str:
+    """A piece of a path as Python compares it: `[^a]` is `[!a]`, and what is in `@(…)` may be anything."""
+    return re.sub(r"[!@+*?]\([^)]*\)", "*", piece).replace("[^", "[!")
+
+
+def _without_wide(path: str) -> str:
+    """The directory of which a path like `/usr/*` means all."""
+    while path != os.sep and _is_wide(os.path.basename(path)):
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_wide(name: str) -> bool:
+    return _WILDCARD.search(name) is not None and _WIDE.fullmatch(name) is not None
+
+
+def _split_at_wildcard(path: str) -> tuple[str, str]:
+    names = path.split(os.sep)
+    at = next((place for place, name in enumerate(names) if _WILDCARD.search(name)), len(names))
+    return os.sep.join(names[:at]) or os.sep, os.sep.join(names[at:])
+
+
+def _above(path: str) -> Iterator[str]:
+    while (parent := os.path.dirname(path)) != path:
+        yield parent
+        path = parent
+
+
+def _is_block_device(path: str) -> bool:
+    try:
+        return os.path.isabs(path) and stat.S_ISBLK(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,152 @@
+"""A rough reading of a shell's text, for what the parser is in doubt about.
+
+It takes any text for commands, one after the other, so that nothing that stands in it is overlooked. What it
+finds is a reason to deny, and never one to allow.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from coupler.permission.shell_tree import RESERVED
+
+LONGEST = 60_000
+"""Characters that are read: of a longer text the beginning and the end."""
+
+_ENDS = frozenset(";&|\n(){}")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=(.*)", re.ASCII | re.DOTALL)
+_REDIRECTION = re.compile(r"(?:[0-9]*|&)(>>?\|?|<>|>&)(.*)", re.DOTALL)
+
+
+class RoughCommand(NamedTuple):
+    """What may be a command, each word as it is written."""
+
+    words: tuple[str, ...]
+    assignments: tuple[tuple[str, str], ...] = ()
+    written: tuple[str, ...] = ()
+    """The files that it is redirected to."""
+
+
+def cleaned(text: str) -> str:
+    """The text without what only disguises it: returns, invisible letters, look-alikes, joined lines."""
+    short = text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}\n{text[-LONGEST // 2 :]}"
+    plain = unicodedata.normalize("NFKC", short.replace("\\\r\n", "").replace("\\\n", ""))
+    kept = (letter for letter in plain if unicodedata.category(letter) not in {"Cf", "Cs"})
+    return "".join("\n" if letter in "\r\u2028\u2029" else letter for letter in kept).translate(_BLANKS)
+
+
+_BLANKS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), " ")
+
+
+def rough_commands(text: str) -> list[RoughCommand]:
+    """All that may be commands in a text."""
+    commands = [_command(words) for words in _split(text)]
+    return [each for each in commands if each.words or each.assignments or each.written]
+
+
+def _split(text: str) -> list[list[str]]:
+    """The words as they are written, by what ends a command."""
+    commands: list[list[str]] = [[]]
+    word = ""
+    at = 0
+    while at < len(text):
+        character = text[at]
+        if character == "#" and not word:
+            at = _end_of(text, "\n", at)
+            continue
+        if character in _ENDS and not (word.endswith((">", "<")) and character == "&"):
+            if character == "{" and (word or text[at + 1 : at + 2].strip()):
+                end = _closing(text, at)
+                word, at = word + text[at : end + 1], end + 1
+                continue
+            if character == "(" and word.endswith(("!", "@", "+", "*", "?")):
+                end = _end_of(text, ")", at)
+                word, at = word + text[at : end + 1], end + 1
+                continue
+            commands[-1] += [word] if word else []
+            commands.append([])
+            word = ""
+        elif character in " \t":
+            commands[-1] += [word] if word else []
+            word = ""
+        else:
+            end = _end_of_piece(text, at)
+            word += text[at:end]
+            at = end
+            continue
+        at += 1
+    commands[-1] += [word] if word else []
+    return commands
+
+
+def _end_of_piece(text: str, at: int) -> int:
+    """Where the quoted, escaped or substituted piece ends that begins here."""
+    match text[at]:
+        case "\\":
+            return at + 2
+        case "'" | "`":
+            return _end_of(text, text[at], at + 1) + 1
+        case '"':
+            at += 1
+            while at < len(text) and text[at] != '"':
+                at += 2 if text[at] == "\\" else 1
+            return at + 1
+        case "$" if text.startswith(("$(", "${"), at):
+            return _closing(text, at + 1) + 1
+        case "$" if text.startswith(("$'", '$"'), at):
+            return _end_of_piece(text, at + 1)
+    return at + 1
+
+
+def _closing(text: str, start: int) -> int:
+    opening, depth, at = text[start], 0, start
+    closing = {"(": ")", "{": "}"}[opening]
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] in "'\"":
+            at = _end_of_piece(text, at) - 1
+        elif text[at] == opening:
+            depth += 1
+        elif text[at] == closing:
+            depth -= 1
+            if depth == 0:
+                return at
+        at += 1
+    return len(text)
+
+
+def _end_of(text: str, character: str, start: int) -> int:
+    at = text.find(character, start)
+    return at if at >= 0 else len(text)
+
+
+def _command(words: list[str]) -> RoughCommand:
+    kept: list[str] = []
+    assignments: list[tuple[str, str]] = []
+    written: list[str] = []
+    waits_for_file = False
+    for word in words:
+        redirection = _REDIRECTION.fullmatch(word)
+        if waits_for_file:
+            written.append(word)
+            waits_for_file = False
+        elif redirection is not None:
+            written += [redirection[2]] if redirection[2] else []
+            waits_for_file = not redirection[2]
+        elif not kept and (assignment := _ASSIGNMENT.fullmatch(word)) is not None:
+            assignments.append((assignment[1], assignment[2]))
+        elif kept or word not in RESERVED:
+            before, arrow, behind = _with_redirection(word)
+            kept.append(before)
+            written += [behind] if behind else []
+            waits_for_file = bool(arrow) and not behind
+    return RoughCommand(tuple(kept), tuple(assignments), tuple(written))
+
+
+def _with_redirection(word: str) -> tuple[str, str, str]:
+    """A word into which a redirection is written without blanks, as in `echo x>/dev/sda`."""
+    match = re.fullmatch(r"([^'\"$`>]*[^'\"$`>0-9&])(>>?\|?)(.*)", word, re.DOTALL)
+    return (match[1], match[2], match[3]) if match is not None else (word, "", "")
