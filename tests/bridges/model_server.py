@@ -72,6 +72,8 @@ class ModelServer:
     def __init__(self, replies: Sequence[Reply | Callable[[dict[str, Any]], Reply]]) -> None:
         self.replies = replies
         self.asked: list[dict[str, Any]] = []
+        self.keys: set[str] = set()
+        """What requests were authorized by."""
         self._released = threading.Event()
         self._counting = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._answering())
@@ -86,6 +88,10 @@ class ModelServer:
     def release(self) -> None:
         """Let replies that hold go on."""
         self._released.set()
+
+    def hold(self) -> None:
+        """Let replies that hold wait again."""
+        self._released.clear()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -111,6 +117,7 @@ class ModelServer:
 
             def do_POST(self) -> None:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.keys.add(self.headers.get("Authorization", ""))
                 reply = server._next(request)
                 if reply.status != 200:
                     self._send(reply.status, reply.body, reply.headers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import forked
 from bridges.model_server import ModelServer
 from coder.script import ScriptedModel
 from coder.served_coder import Coder, Coders, loaded
+
+HAS_FAILED = pytest.StashKey[bool]()
 
 
 @pytest.fixture(scope="session")
@@ -41,13 +43,24 @@ def coders(
     processes.close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember which test has failed: what it leaves undone then is no second failure."""
+    report = yield
+    if report.failed:
+        item.stash[HAS_FAILED] = True
+    return report
+
+
 @pytest.fixture
-def coder(coders: Coders, coder_loaded: forked.Loaded) -> Iterator[Coder]:
+def coder(request: pytest.FixtureRequest, coders: Coders, coder_loaded: forked.Loaded) -> Iterator[Coder]:
     """Sessions with the coder, each with a script for its model; the script is played to its end."""
     with ExitStack() as stack, coder_loaded.used():
         made = Coder(coders, stack)
         coders.model.plays()
         yield made
+        if HAS_FAILED in request.node.stash:
+            return
         made.close()
         assert coders.model.is_over, "the model was asked less or more often than the test thinks"
 

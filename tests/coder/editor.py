@@ -66,6 +66,8 @@ class Editor:
         self.terminals: dict[str, Terminal] = {}
         self.on_ask: Callable[[Frame], None] | None = None
         """What happens before a dialog is answered."""
+        self.is_closed = False
+        self._unexpected: list[Frame] = []
 
     def prompt(self, text: str, *answers: Answer) -> Turn:
         """Send a prompt; each dialog gets the next of these answers, and there are just as many."""
@@ -85,7 +87,8 @@ class Editor:
             frames.append(frame)
             self.serve(frame, waiting)
         left = [*waiting]
-        assert not left, f"nobody asked for {left}; asked was {[each.get('toolCall') for each in self.asked]}"
+        assert not self._unexpected, f"nobody expected to be asked this: {self._unexpected}"
+        assert not left, f"nobody was asked what {left} answers; asked was {self.asked}"
         return Turn(self._updates(frames), frame)
 
     def until(self, matches: Callable[[Frame], bool], *answers: Answer) -> list[Frame]:
@@ -115,6 +118,7 @@ class Editor:
     def close(self) -> None:
         answer = self.client.call("session/close", {"sessionId": self.session})
         assert "result" in answer, answer
+        self.is_closed = True
 
     def _reply(self, frame: Frame, answers: Iterator[Answer]) -> Frame | None:
         params = frame["params"]
@@ -123,12 +127,12 @@ class Editor:
                 self.asked.append(params)
                 if self.on_ask is not None:
                     self.on_ask(params)
-                answer = next(answers, None)
-                assert answer is not None, f"an unexpected question: {params}"
-                return {"result": {"outcome": _outcome(params, answer)}}
+                return {"result": {"outcome": self._outcome(params, next(answers, None))}}
             case "elicitation/create":
                 self.asked.append(params)
-                assert self.forms, f"an unexpected form: {params}"
+                if not self.forms:
+                    self._unexpected.append(params)
+                    return {"result": {"action": "cancel"}}
                 return {"result": self.forms.pop(0)}
             case "fs/read_text_file":
                 return self._read(Path(params["path"]), params)
@@ -141,6 +145,17 @@ class Editor:
             case method if method.startswith("terminal/"):
                 return self._terminal(method.removeprefix("terminal/"), frame)
         raise AssertionError(f"an unexpected request: {frame}")
+
+    def _outcome(self, params: Frame, answer: Answer | None) -> Any:
+        """What the user chooses; what nobody expects is refused, so that the turn can end."""
+        if answer is not None and not isinstance(answer, str):
+            return answer
+        options = {each["optionId"]: each["kind"] for each in params["options"]}
+        fitting = [id for id, kind in options.items() if answer in (id, kind)]
+        if not fitting:
+            self._unexpected.append(params)
+            return {"outcome": "cancelled"}
+        return {"outcome": "selected", "optionId": fitting[0]}
 
     def _read(self, path: Path, params: Frame) -> Frame:
         if path not in self.buffers and not path.is_file():
@@ -178,6 +193,22 @@ class Editor:
             for frame in frames
             if frame.get("method") == "session/update" and frame["params"]["sessionId"] == self.session
         ]
+
+
+def finish_together(*begun: tuple[Editor, Frame]) -> list[Turn]:
+    """Wait for the prompts of several sessions of one process, in which nobody is asked anything."""
+    editors = {editor.session: editor for editor, _ in begun}
+    frames: list[Frame] = []
+    answers: dict[int, Frame] = {}
+    while len(answers) < len(begun):
+        frame = begun[0][0].client.read()
+        for _, request in begun:
+            if is_answer_to(frame, request["id"]):
+                answers[request["id"]] = frame
+        if "method" in frame and "id" in frame:
+            editors[frame["params"]["sessionId"]].serve(frame, iter(()))
+        frames.append(frame)
+    return [Turn(editor._updates(frames), answers[request["id"]]) for editor, request in begun]
 
 
 class Terminal:
@@ -232,11 +263,3 @@ class Terminal:
         with self.process.stdout as stream:
             while data := os.read(stream.fileno(), 65536):
                 self._bytes += data
-
-
-def _outcome(params: Frame, answer: Answer) -> Any:
-    if not isinstance(answer, str):
-        return answer
-    fitting = [each["optionId"] for each in params["options"] if answer in (each["kind"], each["optionId"])]
-    assert fitting, f"{answer} is not offered in {params['options']}"
-    return {"outcome": "selected", "optionId": fitting[0]}

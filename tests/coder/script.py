@@ -82,18 +82,20 @@ class ScriptedModel:
         self._calls = 0
         self._script: list[Scripted] = []
         self._next = 0
+        self._rest: Callable[[Asked], Answer] | None = None
         self.asked: list[Asked] = []
 
     def plays(self, *answers: Scripted) -> None:
         """Begin a new script."""
+        self.server.hold()
         with self._lock:
             self._script, self._next, self.asked = [*answers], 0, []
-            self._calls = 0
+            self._calls, self._rest = 0, None
 
-    def goes_on(self, *answers: Scripted) -> None:
-        """Say more after the script."""
-        with self._lock:
-            self._script += answers
+    def improvises(self, answer: Callable[[Asked], Answer]) -> None:
+        """Answer every request by this function, as often as it is asked."""
+        self.plays()
+        self._rest = answer
 
     @property
     def last(self) -> Asked:
@@ -102,16 +104,15 @@ class ScriptedModel:
     @property
     def is_over(self) -> bool:
         """Whether all of the script was asked for, and no more."""
-        return self._next == len(self._script)
+        return self._rest is not None or self._next == len(self._script)
 
     def _reply(self, request: dict[str, Any]) -> Reply:
         asked = Asked(request)
         with self._lock:
             self.asked.append(asked)
             self._next += 1
-            if self._next > len(self._script):
-                return refuses(400, f"the script has only {len(self._script)} answers")
-            answer = self._script[self._next - 1]
+            rest = self._rest or (lambda _: refuses(400, f"the script has {len(self._script)} answers"))
+            answer = self._script[self._next - 1] if self._next <= len(self._script) else rest
         return self._told(answer(asked) if callable(answer) else answer)
 
     def _told(self, answer: Answer) -> Reply:

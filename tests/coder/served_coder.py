@@ -159,6 +159,12 @@ class Coder:
         self._editors.append(editor)
         return editor
 
+    def beside(self, editor: Editor, cwd: Path) -> Editor:
+        """Another session of the same process."""
+        answer = editor.client.call("session/new", {"cwd": str(cwd), "mcpServers": []})
+        self._editors.append(Editor(editor.client, answer["result"]["sessionId"], cwd))
+        return self._editors[-1]
+
     def served(self, *words: str, **more: Any) -> Served:
         """A process for this test alone, which ends with it if it has not ended before."""
         served = self._coders.own(*words, **more)
@@ -167,7 +173,7 @@ class Coder:
 
     def close(self) -> None:
         for editor in self._editors:
-            if editor.client.process.poll() is None:
+            if not editor.is_closed and editor.client.process.poll() is None:
                 editor.close()
 
 

@@ -1,0 +1,77 @@
+"""The served coder passes the whole conformance kit, with a model that uses all that editors can show."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import forked
+from bridges.model_server import says
+from coder.script import Answer, Asked, ScriptedModel, use
+from coder.served_coder import surroundings, write
+from coupler.inspect.conformance.assertion import catalogue
+from coupler.inspect.conformance.candidate import Candidate
+from coupler.inspect.conformance.examination import examine
+from coupler.process import child
+from raw_client import COUPLER
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+
+TIMEOUT = 30.0
+"""Seconds for an answer: nothing here is about how soon it comes."""
+
+TODOS = [{"content": "Look", "status": "completed"}, {"content": "Count", "status": "in_progress"}]
+
+DOES_NOT_APPLY = {
+    "A18",  # the coder wants no login from the editor
+}
+
+
+def everything(asked: Asked) -> Answer:
+    """Use all that there is to use, then say that it is done; go on for ever if the prompt says slow."""
+    if asked.messages[-1]["role"] != "user":
+        return "That is done."
+    if "slow" in asked.prompts[-1]:
+        return says("and so on, ", "and on.", holds=True)
+    return (
+        "I look. ",
+        use("write_todos", todos=TODOS),
+        use("read_file", path="README.md"),
+        use("write_file", path="made.txt", content="x\n"),
+        use("run_command", command="pwd"),
+        use("ask_user", question="Which color?", options=["red", "blue"]),
+    )
+
+
+@pytest.fixture(autouse=True)
+def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_popen", forked.start_child)
+
+
+def test_the_served_coder_keeps_to_every_sentence_that_applies_to_it(
+    tmp_path: Path, project: Path, scripted_model: ScriptedModel, coder_loaded: forked.Loaded
+) -> None:
+    write(project, {"README.md": "Read me.\n"})
+    scripted_model.improvises(everything)
+    served = Candidate(
+        [*COUPLER, "serve"],
+        project,
+        env=surroundings(tmp_path / "home", scripted_model.server.url),
+        timeout=TIMEOUT,
+        startup_timeout=TIMEOUT,
+        prompt="use everything",
+        slow_prompt="be slow",
+    )
+
+    with coder_loaded.used():
+        report = asyncio.run(examine(served, catalogue("agent")))
+    scripted_model.server.release()
+
+    outcomes = {
+        outcome: {each.assertion.id: each.message for each in report.results if each.outcome == outcome}
+        for outcome in ("failed", "warned", "skipped")
+    }
+    assert outcomes["failed"] == outcomes["warned"] == {}
+    assert outcomes["skipped"].keys() == DOES_NOT_APPLY, outcomes["skipped"]

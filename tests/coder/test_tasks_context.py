@@ -1,0 +1,130 @@
+"""Coding tasks that need to know something: instructions, skills, git, pictures, and a small window."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from coder.script import Asked, use
+from coder.served_coder import Coder, tree, write
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+
+
+def test_the_projects_instructions_are_told_those_of_a_directory_when_it_is_touched(
+    coder: Coder, project: Path
+) -> None:
+    files = {
+        "AGENTS.md": "Indent by four blanks.\n",
+        "web/AGENTS.md": "In web/ everything is TypeScript.\n",
+        "web/app.ts": "let x = 1\n",
+        "web/more.ts": "let y = 1\n",
+    }
+    write(project, files)
+    editor = coder(
+        project,
+        [use("read_file", path="web/app.ts"), use("read_file", path="web/more.ts"), "It is TypeScript."],
+    )
+
+    editor.prompt("What is it?")
+
+    first, *_, last = coder.model.asked
+    assert "Indent by four blanks." in first.text
+    assert "In web/ everything is TypeScript." not in first.text
+    assert last.text.count("In web/ everything is TypeScript.") == 1
+    assert tree(project) == files
+
+
+def test_a_skill_is_named_in_the_prompt_and_read_when_it_is_used(coder: Coder, project: Path) -> None:
+    skill = "---\nname: releasing\ndescription: How a release is made\n---\nTag it, then run steps.sh.\n"
+    write(
+        project,
+        {
+            ".coupler/skills/releasing/SKILL.md": skill,
+            ".coupler/skills/releasing/steps.sh": "echo released\n",
+        },
+    )
+    editor = coder(project, [use("use_skill", name="releasing"), "I know how."])
+
+    turn = editor.prompt("Release it")
+
+    assert "How a release is made" in coder.model.asked[0].text
+    assert "Tag it, then run" not in coder.model.asked[0].text
+    assert "Tag it, then run steps.sh." in coder.model.last.result
+    assert "steps.sh" in coder.model.last.result
+    assert turn.use["status"] == "completed"
+
+
+def test_the_branch_and_what_has_changed_are_known_from_the_start(coder: Coder, project: Path) -> None:
+    write(project, {"a.py": "one\n"})
+    who = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+    for words in (
+        ["init", "-q", "-b", "mending"],
+        ["add", "."],
+        [*who, "commit", "-q", "-m", "Begin the work"],
+    ):
+        subprocess.run(["git", *words], cwd=project, check=True)
+    write(project, {"a.py": "two\n"})
+    editor = coder(project, ["You are on mending."])
+
+    editor.prompt("Where am I?")
+
+    told = coder.model.last.text
+    assert "mending" in told
+    assert "Begin the work" in told
+    assert "a.py" in told
+    assert str(project) in told
+
+
+def test_a_picture_in_the_prompt_reaches_the_model(coder: Coder, project: Path) -> None:
+    editor = coder(project, ["It is a dot."])
+    picture = {"type": "image", "mimeType": "image/png", "data": DOT}
+
+    turn = editor.finish(editor.begin("What is this?", picture))
+
+    assert DOT in str(coder.model.last.messages[-1])
+    assert turn.last_message == "It is a dot."
+
+
+def test_a_file_that_the_user_mentions_comes_with_the_prompt(coder: Coder, project: Path) -> None:
+    write(project, {"a.py": "one\n"})
+    editor = coder(project, ["It says one."])
+    uri = (project / "a.py").as_uri()
+    mentioned = {"type": "resource", "resource": {"uri": uri, "mimeType": "text/x-python", "text": "one\n"}}
+
+    editor.finish(editor.begin("What does it say? ", mentioned))
+
+    prompt = coder.model.last.prompts[-1]
+    assert "one\n" in prompt
+    assert "a.py" in prompt
+
+
+def test_a_conversation_that_outgrows_the_window_is_summarised_and_goes_on(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {"long.txt": "".join(f"{number} of the long lines\n" for number in range(400))})
+    served = coder.served(config="[coder]\ncontext_window = 12000\n")
+    summaries: list[Asked] = []
+
+    def answer(asked: Asked) -> object:
+        if not asked.tools:
+            summaries.append(asked)
+            return "SUMMARY: long.txt was read several times; the user wants it counted."
+        if "SUMMARY:" in asked.text:
+            return "There are 400."
+        return use("read_file", path="long.txt")
+
+    coder.model.improvises(answer)
+    editor = served.opened(project)
+    turn = editor.prompt("Count the lines of long.txt, again and again")
+    asked = [*coder.model.asked]
+    coder.model.plays("You asked me to count.")
+    editor.prompt("What did I ask?")
+
+    assert summaries
+    assert turn.reason == "end_turn"
+    assert turn.last_message == "There are 400."
+    assert all(len(each.text) < 12_000 * 5 for each in asked)
+    assert "SUMMARY:" in coder.model.last.text
+    assert "compact" in str(turn.updates).lower() or "summar" in str(turn.updates).lower()
+    served.leave()

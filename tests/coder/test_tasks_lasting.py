@@ -1,0 +1,128 @@
+"""Conversations with the coder that last: over restarts, kills and forks, with all that was known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coder.script import use
+from coder.served_coder import Coder, tree, write
+from coder.waiting import is_gone, pid_in
+from raw_client import texts
+
+EDIT = use("edit_file", path="a.py", edits=[{"old_text": "one", "new_text": "two"}])
+
+
+def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {"a.py": "one\n"})
+    served = coder.served()
+    coder.model.plays(use("read_file", path="a.py"), "It says one.")
+    before = served.opened(project)
+    before.prompt("Read a.py")
+    served.leave()
+
+    again = coder.served(home=served.home)
+    editor, told = again.loaded(before.session, project)
+    coder.model.plays(EDIT, "Now it says two.")
+    turn = editor.prompt("Make it two", "allow_once")
+
+    assert texts(told) == "It says one."
+    assert [update["title"] for update in told if update["sessionUpdate"] == "tool_call"]
+    assert coder.model.asked[0].prompts == ["Read a.py", "Make it two"]
+    assert "one" in coder.model.asked[0].results[0]
+    assert tree(project) == {"a.py": "two\n"}
+    assert turn.reason == "end_turn"
+    again.leave()
+
+
+def test_after_a_kill_in_the_middle_of_a_tool_the_session_goes_on_with_what_was_known(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {"a.py": "one\n"})
+    served = coder.served()
+    coder.model.plays(use("read_file", path="a.py"), "It says one.")
+    before = served.opened(project)
+    before.prompt("Read a.py")
+    coder.model.plays(("I wait.", use("run_command", command="echo $$ > pid; exec sleep 600")))
+    before.begin("Now run it")
+    before.until(lambda frame: "in_progress" in str(frame) and "execute" in str(frame), "allow_once")
+    pid = pid_in(project / "pid")
+
+    served.client.process.kill()
+    served.client.wait()
+
+    assert is_gone(pid)
+    again = coder.served(home=served.home)
+    editor, told = again.loaded(before.session, project)
+    coder.model.plays("I had begun to run it.")
+    turn = editor.prompt("What were you doing?")
+
+    assert "I wait." in texts(told)
+    statuses = [update["status"] for update in told if "status" in update]
+    assert statuses[-1] == "failed"
+    assert coder.model.last.prompts[0] == "Read a.py"
+    assert coder.model.last.prompts[-1] == "What were you doing?"
+    assert "one" in coder.model.last.results[0]
+    assert turn.last_message == "I had begun to run it."
+    calls = [call["id"] for each in coder.model.last.messages for call in each.get("tool_calls") or ()]
+    answered = [each["tool_call_id"] for each in coder.model.last.messages if each["role"] == "tool"]
+    assert calls == answered
+    again.leave()
+
+
+def test_a_mode_and_a_plan_are_there_again_after_a_restart(coder: Coder, project: Path) -> None:
+    served = coder.served()
+    todos = [{"content": "Look", "status": "in_progress"}]
+    coder.model.plays(use("write_todos", todos=todos), "I look.")
+    before = served.opened(project)
+    before.set_mode("accept-edits")
+    before.prompt("Look")
+    served.leave()
+
+    again = coder.served(home=served.home)
+    request = again.client.request(
+        "session/load", {"sessionId": before.session, "cwd": str(project), "mcpServers": []}
+    )
+    again.client.send(request)
+    *frames, answer = again.client.read_until(lambda frame: frame.get("id") == request["id"])
+
+    assert answer["result"]["modes"]["currentModeId"] == "accept-edits"
+    plans = [each["params"]["update"] for each in frames if "plan" in str(each.get("params", {}))]
+    assert any(entry["content"] == "Look" for plan in plans for entry in plan.get("entries", ()))
+    again.leave()
+
+
+def test_a_fork_remembers_what_was_common_and_goes_its_own_way(coder: Coder, project: Path) -> None:
+    served = coder.served("--drafts", "fork")
+    coder.model.plays("Tea it is.", "Theirs.", "Ours.")
+    editor = served.opened(project)
+    editor.prompt("I like tea.")
+    params = {"sessionId": editor.session, "cwd": str(project), "mcpServers": []}
+    fork = served.client.call("session/fork", params)["result"]["sessionId"]
+
+    other = type(editor)(served.client, fork, project)
+    other.prompt("Only theirs")
+    assert coder.model.last.prompts == ["I like tea.", "Only theirs"]
+    editor.prompt("Only ours")
+    assert coder.model.last.prompts == ["I like tea.", "Only ours"]
+    served.leave()
+
+
+def test_sessions_are_listed_with_what_was_asked_and_deleted_with_all_that_was_kept(
+    coder: Coder, project: Path
+) -> None:
+    served = coder.served()
+    coder.model.plays(use("run_command", command="seq 1 20000"), "Counted.")
+    editor = served.opened(project)
+    editor.prompt("Count to 20000", "allow_once")
+    kept = [file for file in served.home.rglob("*") if file.is_file() and b"\n19999" in file.read_bytes()]
+    listed = served.client.call("session/list", {"cwd": str(project)})["result"]["sessions"]
+    assert [each["title"] for each in listed] == ["Count to 20000"]
+    assert any("outputs" in file.parts for file in kept)
+
+    assert "result" in served.client.call("session/delete", {"sessionId": editor.session})
+
+    assert served.client.call("session/list", {"cwd": str(project)})["result"]["sessions"] == []
+    assert not any(file.exists() for file in kept if "outputs" in file.parts)
+    served.leave()

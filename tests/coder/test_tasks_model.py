@@ -1,0 +1,139 @@
+"""When the model fails, is slow, or is not there: what the user hears, and that the session goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bridges.model_server import TOO_LONG, UNAUTHORIZED, Reply, refuses, says
+from coder.script import Asked, use
+from coder.served_coder import KEY, Coder, Served, tree, write
+from raw_client import Frame
+from workflow.served_project import write_workflow
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "hint"),
+    [
+        (UNAUTHORIZED, "auth", "key"),
+        (refuses(404, "no such model", "model_not_found"), "no_model", "name"),
+    ],
+)
+def test_a_wrong_key_or_model_is_an_error_that_says_what_to_do_and_the_session_goes_on(
+    coder: Coder, project: Path, reply: Reply, kind: str, hint: str
+) -> None:
+    editor = coder(project, [reply, "Now it works."])
+
+    failed = editor.prompt("Hello")
+    assert failed.error["data"]["kind"] == kind
+    assert hint in failed.error["message"]
+    assert KEY not in str(failed.answer)
+
+    assert editor.prompt("Again").last_message == "Now it works."
+
+
+def test_a_busy_model_is_asked_again_by_itself(coder: Coder, project: Path) -> None:
+    busy = refuses(429, "Rate limit reached", "rate_limit_exceeded", retry_after=0.01)
+    editor = coder(project, [busy, busy, "Here I am."])
+
+    turn = editor.prompt("Hello")
+
+    assert turn.last_message == "Here I am."
+    assert turn.reason == "end_turn"
+
+
+def test_a_conversation_that_the_model_finds_too_long_is_summarised_and_tried_again(
+    coder: Coder, project: Path
+) -> None:
+    def summary(asked: Asked) -> str:
+        assert "I like tea" in asked.text
+        return "SUMMARY: the user likes tea."
+
+    editor = coder(project, ["Noted.", TOO_LONG, summary, "You like tea."])
+    editor.prompt("I like tea.")
+
+    turn = editor.prompt("What do I like?")
+
+    assert turn.last_message == "You like tea."
+    assert "SUMMARY: the user likes tea." in coder.model.last.text
+    assert "What do I like?" in coder.model.last.text
+
+
+def test_without_a_model_a_prompt_says_how_to_set_one_up_and_workflows_work(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    greet = 'steps: [{id: greet, run: "echo Hello > greeting.txt"}]\noutputs: {said: Greeted.}\n'
+    home = tmp_path / "home"
+    write_workflow(home / "workflows", "greet", greet)
+    served = Served(home, None)
+    with served.client:
+        editor = served.opened(project)
+
+        told = editor.prompt("Mend the bug")
+        ran = editor.prompt("/greet")
+
+        assert "COUPLER_MODEL" in told.text
+        assert "coupler.toml" in told.text
+        assert "coupler login" in told.text
+        assert ran.last_message == "Greeted."
+        assert tree(project) == {"greeting.txt": "Hello\n"}
+        assert editor.prompt("Mend the bug").text
+        served.leave()
+
+
+def test_a_cloned_repository_names_no_model_before_it_is_trusted(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    write(
+        project,
+        {"coupler.toml": f'[coder]\nmodel = "openai:scripted"\nbase_url = "{coder.model.server.url}"\n'},
+    )
+    served = Served(tmp_path / "home", None)
+    with served.client:
+        told = served.opened(project).prompt("Hello")
+        assert "COUPLER_MODEL" in told.text
+        assert coder.model.asked == []
+        served.leave()
+
+
+def is_text(frame: Frame) -> bool:
+    return "agent_message_chunk" in str(frame.get("params"))
+
+
+def test_a_cancel_while_the_model_speaks_keeps_what_was_said(coder: Coder, project: Path) -> None:
+    editor = coder(project, [says("so", " far", holds=True), "Going on."])
+    request = editor.begin("Talk")
+    before = editor.until(is_text)
+
+    editor.cancel()
+    turn = editor.finish(request, before=before)
+    coder.model.server.release()
+
+    assert (turn.reason, turn.text) == ("cancelled", "so")
+    assert editor.prompt("Go on").last_message == "Going on."
+    assert coder.model.last.prompts == ["Talk", "Go on"]
+
+
+def test_a_cancel_while_the_user_is_asked_changes_nothing(coder: Coder, project: Path) -> None:
+    editor = coder(project, [use("write_file", path="a.py", content="x"), "Going on."])
+    request = editor.begin("Write it")
+    before = editor.until(lambda frame: frame.get("method") == "session/request_permission")
+
+    editor.cancel()
+    editor.client.send({"id": before[-1]["id"], "result": {"outcome": {"outcome": "cancelled"}}})
+    turn = editor.finish(request, before=before)
+
+    assert (turn.reason, turn.use["status"], tree(project)) == ("cancelled", "failed", {})
+    assert editor.prompt("Go on").last_message == "Going on."
+
+
+def test_a_cancel_before_the_first_word_is_answered_at_once(coder: Coder, project: Path) -> None:
+    editor = coder(project, [])
+    late = says("late", " indeed", holds=True)
+    coder.model.improvises(lambda asked: "Going on." if asked.prompts[-1] == "Go on" else late)
+    request = editor.begin("Talk")
+    editor.cancel()
+
+    assert editor.finish(request).reason == "cancelled"
+    assert editor.prompt("Go on").last_message == "Going on."
