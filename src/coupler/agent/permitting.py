@@ -16,6 +16,7 @@ from coupler.config import Config, keys
 from coupler.permission.action import Action
 from coupler.permission.choices import Choices, ChoiceStore
 from coupler.permission.engine import Permissions, Verdict
+from coupler.permission.named_host import names_host
 from coupler.permission.offer import Offer
 from coupler.permission.rule import PROJECT, Rule
 from coupler.schema.v1 import (
@@ -69,7 +70,8 @@ class Permitting:
     def __init__(self, config: Config, project: str, store: ChoiceStore | None) -> None:
         self.choices = Choices(project, store)
         """What the user has chosen for good, in this session and in this project."""
-        self._permissions = Permissions(rules_of(config), self.choices, project)
+        self._rules = rules_of(config)
+        self._permissions = Permissions(self._rules, self.choices, project)
         self._dialogs: set[_Dialog] = set()
 
     async def decide(
@@ -104,6 +106,11 @@ class Permitting:
         """What rules and choices say, without asking anybody."""
         await self._refresh()
         return self._permissions.judge(action)
+
+    async def names_host(self, address: str) -> bool:
+        """Whether a rule or a choice of the user's allows the very host of an address."""
+        await self._refresh()
+        return names_host((*self._rules, *self.choices.session, *self.choices.kept), address)
 
     @property
     def has_restrictions(self) -> bool:

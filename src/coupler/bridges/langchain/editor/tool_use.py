@@ -94,6 +94,11 @@ class ToolUse:
         if not await self.block.permitted():
             raise NotPermittedError(f"it was not done: {self.block.refusal}")
 
+    def asks_again(self) -> None:
+        """What was permitted is done, and something else comes next in the same call: it is judged anew."""
+        if self._call_id is not None:
+            self.prompt.calls.permitted.discard(self._call_id)
+
     def has_shown(self) -> None:
         """The result is to be seen already."""
         if self._call_id is not None:

@@ -1,0 +1,150 @@
+"""The sandbox that commands of the coder can run in: bubblewrap, where the system has it.
+
+In it the whole system can be read but not written, except for the session's directories. The home is an empty
+one, which is forgotten after each command, with the user's tools put back into it, read-only: keys, tokens
+and histories are not there. `/tmp` is the session's own. `/run`, where agents and daemons have their sockets,
+is empty. Processes see only each other, and all of them end with the first one.
+
+The network stays: what installs packages, tests against a local server or serves a page would be of no use
+without it, and what may be fetched is a question for the permission rules.
+
+A sandbox comes on top of the rules and takes nothing from them: a command is judged just the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from coupler.coder.sandbox_line import View, sandbox_line
+from coupler.home import config_directory, data_directory, home_directory
+from coupler.process import Environment, Job, SpawnError
+from coupler.thread import in_thread
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+
+Setting = Literal["off", "auto", "on"]
+
+PATIENCE = 5.0
+"""Seconds that a sandbox has to show that it works."""
+
+LONGEST_COMPLAINT = 1000
+"""Bytes of what bubblewrap says that are read."""
+
+
+class SandboxError(OSError):
+    """There is no sandbox here, and commands are to run in nothing else."""
+
+
+class Sandbox:
+    """The sandbox of one session's commands, as the user has set it."""
+
+    def __init__(self, setting: Setting, session: Session, readable: Sequence[Path] = ()) -> None:
+        self._setting = setting
+        self._session = session
+        self._readable = readable
+        self._is_looked_for = False
+        self._problem: str | None = None
+        self._warning: str | None = None
+        self._temporary: str | None = None
+
+    async def words(self, command: Sequence[str], directory: str) -> list[str]:
+        """The command as it is to be run. Raises `SandboxError` if it must not be run at all."""
+        if self._setting == "off":
+            return [*command]
+        if not self._is_looked_for:
+            self._problem = self._warning = await self._looked_for()
+            self._is_looked_for = True
+        if self._problem is None:
+            return [*await in_thread(self._line), "--chdir", directory, "--", *command]
+        if self._setting == "on":
+            raise SandboxError(
+                f'no command is run: `coder.sandbox` is "on", but {self._problem}. '
+                'The user has to see to that, or set it to "auto" or "off"'
+            )
+        return [*command]
+
+    def take_warning(self) -> str | None:
+        """Why there is no sandbox, for the user who wanted one where there is one; told once."""
+        warning, self._warning = self._warning, None
+        return warning if self._setting == "auto" else None
+
+    def close(self) -> None:
+        """The session is over."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    async def _looked_for(self) -> str | None:
+        """Why there is no sandbox, if there is none."""
+        if sys.platform != "linux":
+            return f"there is no sandbox for {sys.platform}"
+        problem = await in_thread(self._hindrance)
+        return problem or await _trial([*await in_thread(self._line), "--", "/bin/sh", "-c", ":"])
+
+    def _hindrance(self) -> str | None:
+        if self._program() is None:
+            return "bubblewrap is not installed (on Debian and Ubuntu: apt install bubblewrap)"
+        if any(Path(root).resolve() == Path("/") for root in self._session.roots):
+            return "the session works in the whole file system, of which nothing would be left to protect"
+        return None
+
+    def _program(self) -> str | None:
+        """bubblewrap, but not one that came with the project."""
+        found = shutil.which("bwrap")
+        if found is None:
+            return None
+        program = Path(found).resolve()
+        roots = [Path(root).resolve() for root in self._session.roots]
+        return None if any(program.is_relative_to(root) for root in roots) else str(program)
+
+    def _line(self) -> list[str]:
+        program = self._program()
+        if program is None:
+            raise SandboxError("bubblewrap is not there any more")
+        if self._temporary is None:
+            self._temporary = tempfile.mkdtemp(prefix="coupler-sandbox-")
+        variables = self._session.env
+        home, settings = home_directory(variables), config_directory(variables)
+        return sandbox_line(
+            program,
+            View(
+                roots=self._session.roots,
+                temporary=self._temporary,
+                home=None if home is None else Path(home),
+                hidden=[Path(data_directory()), *([] if settings is None else [Path(settings)])],
+                readable=self._readable,
+                path=variables.get("PATH", ""),
+            ),
+        )
+
+
+async def _trial(words: Sequence[str]) -> str | None:
+    """Why the sandbox does not work: containers and hardened systems do not let everybody make one."""
+    said = bytearray()
+
+    async def keep(chunk: bytes) -> None:
+        said.extend(chunk[: LONGEST_COMPLAINT - len(said)])
+
+    try:
+        job = Job.start(words, cwd="/", env=Environment.inherit())
+    except SpawnError as error:
+        return f"bubblewrap could not be started: {error}"
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await job.hear(keep)
+            if await job.wait() == 0:
+                return None
+    except TimeoutError:
+        return f"bubblewrap does not answer within {PATIENCE:g} s"
+    finally:
+        await job.end(0)
+        job.close()
+    why = said.decode(errors="replace").strip().partition("\n")[0].removeprefix("bwrap: ")
+    return f"bubblewrap does not work here: {why or 'it does not say why'}"

@@ -1,0 +1,1 @@
+"""Pages of the web for a model: found at an address that may be asked, bounded, and as text."""

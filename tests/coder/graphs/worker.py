@@ -1,0 +1,83 @@
+"""An agent that calls the coder's own tools as its prompt says, and then says what they answered.
+
+The prompt is a JSON list of `[tool, arguments]`, the answer a JSON list of `[status, content]`. To the prompt
+`[]` the answer is what the model was given as the prompt.
+"""
+
+import json
+import os
+
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+
+from bridges.scripted_model import ScriptedModel
+from coupler import acp
+from coupler.agent.agent import Agent
+from coupler.bridges.langchain.graph_agent import GraphAgent
+from coupler.bridges.langchain.stream.model_run import Look
+from coupler.coder.background import BackgroundJobs
+from coupler.coder.job_news import JobNews
+from coupler.coder.kept_outputs import KeptOutputs
+from coupler.coder.outputs import Outputs
+from coupler.coder.sandbox import Sandbox
+from coupler.coder.tools.fetch import fetch_tools
+from coupler.coder.tools.shell import shell_tools
+
+
+def obey(messages):
+    if isinstance(messages[-1], HumanMessage):
+        text = messages[-1].text
+        named, _ = json.JSONDecoder().raw_decode(text)
+        if not named:
+            return [json.dumps([["prompt", text]])]
+        turn = sum(isinstance(message, HumanMessage) for message in messages)
+        return [
+            called(name, f"call_{turn}_{number}", number, arguments)
+            for number, (name, arguments) in enumerate(named)
+        ]
+    answers = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolMessage):
+            break
+        answers.insert(0, [message.status, message.content])
+    return [json.dumps(answers)]
+
+
+def called(name, id, index, arguments):
+    chunk = {"name": name, "args": json.dumps(arguments), "id": id, "index": index, "type": "tool_call_chunk"}
+    return AIMessageChunk(content="", tool_call_chunks=[chunk])
+
+
+@tool
+def repeat(text: str, times: int, blocks: bool = False) -> str | list:
+    """Say something so many times."""
+    said = text * times
+    return [{"type": "text", "text": said}, {"type": "text", "text": "short"}] if blocks else said
+
+
+class Worker(Agent):
+    async def opened(self, session):
+        outputs = Outputs(session)
+        self.jobs = BackgroundJobs(session, outputs)
+        self.sandbox = Sandbox(os.environ.get("SANDBOX", "off"), session, [outputs.directory])
+        graph = create_agent(
+            ScriptedModel(script=obey),
+            [
+                *shell_tools(session, self.jobs, outputs, self.sandbox),
+                *fetch_tools(session),
+                repeat,
+                *(tool for tool in acp.editor_tools(session) if tool.name == "read_file"),
+            ],
+            middleware=[acp.tools(), JobNews(self.jobs), KeptOutputs(outputs)],
+        )
+        self.graph = GraphAgent(graph, ("worker", "worker"), "worker", look=Look(), store=None)
+        await self.graph.opened(session)
+
+    async def perform(self, turn):
+        return await self.graph.perform(turn)
+
+    async def closed(self, session):
+        await self.jobs.close()
+        self.sandbox.close()
+        await self.graph.closed(session)

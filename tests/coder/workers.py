@@ -1,0 +1,79 @@
+"""The coder's own tools, called by an agent that does as it is told, in the real command over real pipes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.steps import leave
+from bridges.conftest import say_hello
+from bridges.desk import Desk
+from raw_client import RawClient, serve
+
+HERE = Path(__file__).parent
+WORKER = HERE / "graphs" / "worker.py"
+
+
+class Workers:
+    """One process for each set of capabilities and surroundings; tests have sessions of their own in it."""
+
+    def __init__(self, homes: pytest.TempPathFactory) -> None:
+        self._homes = homes
+        self._started: dict[str, tuple[RawClient, Path]] = {}
+
+    def client(
+        self, *, config: str = "", env: dict[str, str] | None = None, **capabilities: Any
+    ) -> tuple[RawClient, Path]:
+        """A client of such a process, and the home of it."""
+        key = json.dumps([config, env, capabilities])
+        if key not in self._started:
+            self._started[key] = self.start(config=config, env=env, **capabilities)
+        client, home = self._started[key]
+        client._held.clear()
+        return client, home
+
+    def start(
+        self, *, config: str = "", env: dict[str, str] | None = None, **capabilities: Any
+    ) -> tuple[RawClient, Path]:
+        """A process of one's own, which whoever wants it has to end."""
+        home = self._homes.mktemp("worker")
+        (home / "coupler.toml").write_text(config)
+        client = serve(WORKER, env={"COUPLER_HOME": str(home), "PYTHONPATH": str(HERE.parent), **(env or {})})
+        say_hello(client, **capabilities)
+        return client, home
+
+    def close(self) -> None:
+        for client, _ in self._started.values():
+            with client:
+                leave(client)
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    made = Workers(tmp_path_factory)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    directory = tmp_path / "project"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def desk(workers: Workers, project: Path) -> Any:
+    """A session in the project, with somebody who answers what is asked; its home is `at.home`."""
+
+    def open_desk(**surroundings: Any) -> Desk:
+        client, home = workers.client(**surroundings)
+        at = Desk(client, project)
+        at.home = home
+        return at
+
+    return open_desk
