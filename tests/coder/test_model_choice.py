@@ -148,7 +148,7 @@ def test_the_general_key_is_meant_for_models_where_the_set_one_is(places: Places
 def test_a_login_makes_another_choice_of_the_same_model(places: Places) -> None:
     places.user_says('model = "openai:mine"')
     before = places.chosen()
-    store(Credentials().with_login("openai:mine", "openai", None, "sk-stored-0123456789"))
+    store(Credentials().with_login("openai:mine", None, ("openai", None), "sk-stored-0123456789"))
 
     after = places.chosen()
 

@@ -34,7 +34,7 @@ class TestKeyring:
     def test_the_general_variable_comes_before_the_usual_one_and_that_before_what_is_stored(
         self, coupler_home: Path
     ) -> None:
-        store(Credentials().with_login("openai:m", "openai", None, STORED))
+        store(Credentials().with_login("openai:m", None, ("openai", None), STORED))
         environ = {"COUPLER_API_KEY": GENERAL, "OPENAI_API_KEY": USUAL}
 
         keys = [
@@ -54,7 +54,11 @@ class TestKeyring:
         assert keyring.key_for(a_choice("groq", is_main=False)) is None
 
     def test_a_stored_key_is_for_one_address(self, coupler_home: Path) -> None:
-        store(Credentials().with_login("openai:m", "openai", "https://a.example/v1", STORED))
+        store(
+            Credentials().with_login(
+                "openai:m", "https://a.example/v1", ("openai", "https://a.example/v1"), STORED
+            )
+        )
         keyring = Keyring({})
 
         assert value_of(keyring.key_for(a_choice(base_url="https://a.example/v1"))) == STORED
@@ -107,7 +111,7 @@ class TestConcealing:
         assert session.secrets == {"OPENAI_API_KEY": USUAL, "GROQ_API_KEY": "other-0123456789"}
 
     def test_a_stored_key_is_a_secret_too(self, coupler_home: Path) -> None:
-        store(Credentials().with_login("openai:m", "openai", None, STORED))
+        store(Credentials().with_login("openai:m", None, ("openai", None), STORED))
         session = FakeSession()
 
         Keyring({}).conceal(session, [a_choice()])  # type: ignore[arg-type]
@@ -163,7 +167,7 @@ class TestCredentials:
     def test_what_was_stored_is_there_again_and_only_its_user_can_read_it(self, coupler_home: Path) -> None:
         was = os.umask(0)
         try:
-            path = store(Credentials().with_login("groq:a", "groq", None, STORED))
+            path = store(Credentials().with_login("groq:a", None, ("groq", None), STORED))
         finally:
             os.umask(was)
 
@@ -176,11 +180,11 @@ class TestCredentials:
     def test_another_login_keeps_the_keys_of_others_and_replaces_its_own(self, coupler_home: Path) -> None:
         first = (
             Credentials()
-            .with_login("groq:a", "groq", None, "old")
-            .with_login("openai:b", "openai", None, "x")
+            .with_login("groq:a", None, ("groq", None), "old")
+            .with_login("openai:b", None, ("openai", None), "x")
         )
 
-        second = first.with_login("groq:c", "groq", None, "new")
+        second = first.with_login("groq:c", None, ("groq", None), "new")
 
         assert second.model == "groq:c"
         assert [(each.provider, each.key) for each in second.keys] == [("openai", "x"), ("groq", "new")]

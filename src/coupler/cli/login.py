@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from coupler.cli import coder_login
 from coupler.cli.agent_choice import Startable, startable_agent
 from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, INTERRUPTED
 from coupler.cli.refusal import complain, refuse
@@ -28,8 +29,20 @@ PROGRAM = "coupler login"
 )
 @click.argument("agent")
 @click.argument("method", required=False)
-@click.option("--list", "is_list", is_flag=True, help="List the ways to log in and exit.")
-def login(agent: str, method: str | None, is_list: bool) -> None:
+@click.option("--list", "is_list", is_flag=True, help="List the ways to log in, or what is stored, and exit.")
+@click.option("--forget", "is_forget", is_flag=True, help="coder: remove what is stored, or METHOD's alone.")
+@click.option("--model", metavar="PROVIDER:NAME", help="coder: the model to begin with.")
+@click.option("--base-url", metavar="URL", help="coder: its server, if it is not the provider's own.")
+@click.option("--no-check", is_flag=True, help="coder: store the key without trying it out.")
+def login(
+    agent: str,
+    method: str | None,
+    is_list: bool,
+    is_forget: bool,
+    model: str | None,
+    base_url: str | None,
+    no_check: bool,
+) -> None:
     """Log in to an agent: a name of the catalogue, or a command line in one word.
 
     METHOD is the id of one of the ways that the agent offers; with only one
@@ -37,9 +50,19 @@ def login(agent: str, method: str | None, is_list: bool) -> None:
     own program here; for the others the agent is asked to log in, and may open a
     browser. An agent that is logged in is left alone unless METHOD is given.
 
+    For `coder`, Coupler's own agent, a model and its key are asked for, tried
+    out and stored for you alone. Without a terminal, --model names the model,
+    and the key is read from stdin.
+
     Exit codes: 0 when logged in, 1 if that failed, 2 for wrong usage, 130 when
     interrupted.
     """
+    if coder_login.is_coder(agent):
+        wanted = coder_login.Wanted(model, base_url, method, not no_check)
+        _log_in_to_coder(wanted, is_list=is_list, is_forget=is_forget)
+        return
+    if is_forget or no_check or model is not None or base_url is not None:
+        refuse("--forget, --model, --base-url and --no-check are for the coder", PROGRAM)
     found = startable_agent(agent, PROGRAM)
     try:
         chosen = asyncio.run(_look(found, method, is_list=is_list))
@@ -47,6 +70,22 @@ def login(agent: str, method: str | None, is_list: bool) -> None:
             _run_in_terminal(found, chosen)
     except KeyboardInterrupt:
         refuse("interrupted", PROGRAM, INTERRUPTED)
+
+
+def _log_in_to_coder(wanted: coder_login.Wanted, *, is_list: bool, is_forget: bool) -> None:
+    from coupler.coder.model.errors import ModelError
+
+    if is_list and is_forget:
+        refuse("--list and --forget exclude each other", PROGRAM)
+    try:
+        if is_list:
+            coder_login.list_logins()
+        elif is_forget:
+            coder_login.forget(wanted.provider)
+        else:
+            coder_login.log_in(wanted)
+    except ModelError as error:
+        refuse(str(error), PROGRAM, FAILED)
 
 
 async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthMethod | None:

@@ -50,7 +50,7 @@ def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatM
     key = (keyring or Keyring()).key_for(choice)
     if key is None and provider_of(choice.provider).needs_key and choice.base_url is None:
         raise missing_key(choice)
-    model = _made(choice, None if key is None else key.value)
+    model = made(choice, None if key is None else key.value)
     known = model.profile or {}
     model.profile = {**known, "max_input_tokens": _window(choice, known)}
     return model
@@ -96,7 +96,8 @@ def _window(choice: ModelChoice, known: Mapping[str, Any]) -> int:
     return SMALL_WINDOW if _is_own_machine(choice) else WINDOW
 
 
-def _made(choice: ModelChoice, key: str | None) -> BaseChatModel:
+def made(choice: ModelChoice, key: str | None) -> BaseChatModel:
+    """The client of a model with this key, whatever else is stored or set."""
     match choice.provider:
         case "openai":
             return _as_openai(choice, key, choice.base_url)

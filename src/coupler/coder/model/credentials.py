@@ -60,16 +60,19 @@ class Credentials(Struct, frozen=True):
         """The key that was stored for this."""
         return next((each.key for each in self.keys if each.place == (provider, base_url)), None)
 
-    def with_login(self, model: str, provider: str, base_url: str | None, key: str | None) -> Credentials:
-        """The same with another model to begin with, and its key if it has one."""
-        others = tuple(each for each in self.keys if each.place != (provider, base_url))
-        added = () if key is None else (StoredKey(provider, base_url, key),)
+    def with_login(
+        self, model: str, base_url: str | None, place: tuple[str, str | None], key: str | None
+    ) -> Credentials:
+        """The same with another model to begin with, and its key for this place if it has one."""
+        others = tuple(each for each in self.keys if each.place != place)
+        added = () if key is None else (StoredKey(*place, key),)
         return Credentials(model, base_url, (*others, *added))
 
-    def without(self, keys: Iterable[StoredKey]) -> Credentials:
-        """The same without these keys."""
+    def without(self, keys: Iterable[StoredKey], *, model: bool) -> Credentials:
+        """The same without these keys, and without the model to begin with."""
         gone = {each.place for each in keys}
-        return structs.replace(self, keys=tuple(each for each in self.keys if each.place not in gone))
+        left = tuple(each for each in self.keys if each.place not in gone)
+        return Credentials(None, None, left) if model else structs.replace(self, keys=left)
 
 
 def credentials_file() -> Path:

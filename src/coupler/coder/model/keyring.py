@@ -50,7 +50,7 @@ class Keyring:
         variables = (*((VARIABLE,) if choice.is_main else ()), *provider_of(choice.provider).variables)
         for variable in variables:
             if value := self._environ.get(variable, "").strip():
-                return Key(_checked(value, variable), variable)
+                return Key(checked_key(value, variable), variable)
         stored = stored_credentials().key_for(choice.provider, choice.base_url)
         return None if stored is None else Key(stored, "`coupler login coder`")
 
@@ -94,8 +94,8 @@ def missing_key(choice: ModelChoice) -> ModelError:
     )
 
 
-def _checked(value: str, variable: str) -> str:
+def checked_key(value: str, where: str) -> str:
     """A key that can be sent: what was pasted with a line break or a typographic quote cannot."""
     if not value.isascii() or not value.isprintable() or " " in value:
-        raise ModelError(f"The key in {variable} cannot be one: it has spaces or other unusual characters.")
+        raise ModelError(f"The key in {where} cannot be one: it has spaces or other unusual characters.")
     return value
