@@ -44,7 +44,8 @@ class Coder:
         self.answer = answer
         self.notes = notes
         self.model = ScriptedModel(script=self.act)
-        compaction = CompactionMiddleware(self.model, window)
+        self.model.profile = {"max_input_tokens": window}
+        compaction = CompactionMiddleware(self.model)
         middleware = [TodoListMiddleware(), *settings.pop("middleware", ()), compaction]
         self.graph = create_agent(self.model, [read_file, edit_file], middleware=middleware, **settings)
 

@@ -39,14 +39,15 @@ class FakeSession:
 class Told:
     """An agent in a directory that notes what its model is told."""
 
-    def __init__(self, cwd, home, answer=lambda messages: ["Fine."], **settings):
+    def __init__(self, cwd, home, answer=lambda messages: ["Fine."], window=128_000, **settings):
         self.systems, self.asked = [], []
         self.answer = answer
         self.cwd = cwd
         environ = {"COUPLER_HOME": str(home), "HOME": str(home / "of-user")}
         model = ScriptedModel(script=self.act)
+        model.profile = {"max_input_tokens": window}
         prompt = PromptMiddleware(Skills(FakeSession(cwd, environ)), **settings)
-        middleware = [prompt, NestedInstructions(), CompactionMiddleware(model, 8000)]
+        middleware = [prompt, NestedInstructions(), CompactionMiddleware(model)]
         self.graph = create_agent(model, [read_file, run_command], middleware=middleware)
 
     def act(self, messages):

@@ -36,6 +36,7 @@ from coupler.coder.conversation import (
     fitting,
     reported_tokens,
     visible_messages,
+    window_of,
 )
 from coupler.coder.summary import compacted, write_summary
 
@@ -59,33 +60,22 @@ KEPT = 0.2
 WORTHWHILE = 0.05
 """Part of the window that a summary has to free: with a long system prompt it might never be enough."""
 
-UNKNOWN_WINDOW = 128_000
-"""Tokens that a model is taken to read if nobody says how many."""
-
 NOTHING = "There is nothing to summarize yet."
 
 
 class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     """Keeps one session's conversation within the window of its model.
 
-    `window` are the tokens that the model reads; without it, they are what LangChain knows of the model.
     `model` writes summaries that are asked for by hand before the first model call.
     """
 
     state_schema = CompactedState
 
-    def __init__(self, model: BaseChatModel, window: int | None = None) -> None:
+    def __init__(self, model: BaseChatModel) -> None:
         super().__init__()
         self._model = model
-        self._window = window
         self._learnt: int | None = None
         self._failed_in: ref[Turn] | None = None
-
-    def window_of(self, model: BaseChatModel) -> int:
-        """The tokens that a model reads."""
-        known = (model.profile or {}).get("max_input_tokens")
-        window = self._window or (known if isinstance(known, int) and known > 0 else UNKNOWN_WINDOW)
-        return window if self._learnt is None else min(window, self._learnt)
 
     async def awrap_model_call(
         self,
@@ -94,7 +84,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         """Call the model with what it is to see, shortened before if that is too long."""
         self._model = request.model
-        conversation = _Conversation(request.state, request, self.window_of(request.model))
+        conversation = _Conversation(request.state, request, self._window())
         if conversation.is_full and not self._has_failed:
             await self._shorten_in_time(conversation)
         try:
@@ -117,12 +107,16 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         messages = state["messages"]
         gone = [RemoveMessage(str(messages[-1].id))] if isinstance(messages[-1], HumanMessage) else []
         before = {**state, "messages": messages[:-1] if gone else messages}
-        conversation = _Conversation(before, None, self.window_of(self._model))
+        conversation = _Conversation(before, None, self._window())
         if len(conversation.messages) < 2:
             await served.turn.say(NOTHING)
             return {"messages": gone, "jump_to": "end"}
         await conversation.shorten(self._model, 0, remark=typed)
         return {"messages": gone, COMPACTED: conversation.change, "jump_to": "end"}
+
+    def _window(self) -> int:
+        window = window_of(self._model)
+        return window if self._learnt is None else min(window, self._learnt)
 
     async def _shorten_in_time(self, conversation: _Conversation) -> None:
         """Without a summary there may be room enough for once; the user was told that it failed."""
@@ -166,7 +160,9 @@ class _Conversation:
     @property
     def messages(self) -> list[AnyMessage]:
         """What the model sees."""
-        return fitting(visible_messages({**self._state, COMPACTED: self._compacted}), self.window)
+        # Other middleware may have changed what the state has, so as to keep a key from the model.
+        messages = self._request.messages if self._request is not None else self._state["messages"]
+        return fitting(visible_messages({"messages": messages, COMPACTED: self._compacted}), self.window)
 
     @property
     def request(self) -> ModelRequest[Any]:

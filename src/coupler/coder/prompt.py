@@ -8,7 +8,6 @@ instructions count from the next prompt on; the state of the repository is that 
 from __future__ import annotations
 
 import asyncio
-import logging
 import platform
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import date, datetime
@@ -19,23 +18,19 @@ from weakref import ref
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import SystemMessage
 
-from coupler.agent.asides import NOTICES
 from coupler.bridges.langchain.current import current
 from coupler.coder.context.fence import cut, fenced
 from coupler.coder.context.git import git_state
 from coupler.coder.context.grounds import Ground
 from coupler.coder.context.instructions import standing_instructions
 from coupler.coder.context.reading import Reader
+from coupler.coder.conversation import window_of
+from coupler.coder.notes import tell_note
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.coder.context.skills import Skills
-
-log = logging.getLogger("coupler.coder")
-
-WINDOW = 128_000
-"""Tokens of the model's window, if nobody says how many."""
 
 SHARE = 0.6
 """Characters of instructions for each token of the window: about a sixth of it."""
@@ -101,18 +96,14 @@ The user has chosen these files to be known to you."""
 class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
     """Gives the model its system prompt; what others add to it comes behind.
 
-    `own` is the text of a profile, `files` are paths of files that it wants to be known, and `window` is what
-    the model can read, in tokens, which bounds the instructions.
+    `own` is the text of a profile, `files` are paths of files that it wants to be known.
     """
 
-    def __init__(
-        self, skills: Skills, own: str | None = None, files: Sequence[str] = (), window: int = WINDOW
-    ) -> None:
+    def __init__(self, skills: Skills, own: str | None = None, files: Sequence[str] = ()) -> None:
         super().__init__()
         self._skills = skills
         self._own = own
         self._files = files
-        self._room = int(window * SHARE)
         self._told: set[str] = set()
         self._writing = asyncio.Lock()
         self._made: tuple[ref[Turn], str] | None = None
@@ -125,26 +116,24 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
         served = current()
         if served is None:
             return await handler(request)
-        text = await self._of_turn(served.turn)
+        text = await self._of_turn(served.turn, int(window_of(request.model) * SHARE))
         given = request.system_message.text if request.system_message is not None else ""
         whole = "\n\n".join(part for part in (text, str(given)) if part)
         return await handler(request.override(system_message=SystemMessage(whole)))
 
-    async def _of_turn(self, turn: Turn) -> str:
+    async def _of_turn(self, turn: Turn, room: int) -> str:
         """Made once, also for model calls side by side."""
         async with self._writing:
             if self._made is None or self._made[0]() is not turn:
-                self._made = ref(turn), await self._written(turn)
+                self._made = ref(turn), await self._written(turn, room)
             return self._made[1]
 
-    async def _written(self, turn: Turn) -> str:
+    async def _written(self, turn: Turn, room: int) -> str:
         reader = Reader(turn)
         session = turn.session
-        instructions = await standing_instructions(
-            reader, session.cwd, session.roots, session.env, self._room
-        )
+        instructions = await standing_instructions(reader, session.cwd, session.roots, session.env, room)
         await asyncio.to_thread(self._skills.look)
-        files = [await self._given_file(reader, path) for path in self._files]
+        files = [await _given_file(reader, path, room) for path in self._files]
         await self._tell(turn, [*reader.notes, *self._skills.notes])
         texts = [each.shown(session.cwd) for each in instructions]
         skills = self._skills.as_text()
@@ -166,22 +155,20 @@ class PromptMiddleware(AgentMiddleware[Any, Any, Any]):
             self._place = today, await _place(session, today)
         return self._place[1]
 
-    async def _given_file(self, reader: Reader, path: str) -> str:
-        folder, name = str(Path(path).parent), Path(path).name
-        text = await reader.read(Ground(folder, None), name)
-        if text is None:
-            reader.notes.append(f"{path} is named as context, and is not there")
-            return ""
-        return fenced("file", cut(text, self._room), path=path)
-
     async def _tell(self, turn: Turn, notes: Sequence[str]) -> None:
-        """Each note once. As a notice or in the log: in the chat it would be part of the answer."""
+        """Each note once."""
         new = [note for note in dict.fromkeys(notes) if note not in self._told]
         self._told.update(new)
-        for note in new:
-            log.warning("%s", note)
-        if new and turn.editor.offers(NOTICES):
-            await turn.notice("Not everything that the project says could be used", "\n".join(new))
+        if new:
+            await tell_note(turn, "Not all instructions and skills can be used", "\n".join(new))
+
+
+async def _given_file(reader: Reader, path: str, longest: int) -> str:
+    text = await reader.read(Ground(str(Path(path).parent), None), Path(path).name)
+    if text is None:
+        reader.notes.append(f"{path} is named as context, and cannot be read")
+        return ""
+    return fenced("file", cut(text, longest), path=path)
 
 
 async def _place(session: Session, today: date) -> str:

@@ -139,7 +139,11 @@ def _todo_list(todos: object) -> str:
 
 def _last_request(messages: Sequence[AnyMessage]) -> str:
     """What the user has asked for last, if the answer to it is still going on."""
-    asked = [each for each in messages if isinstance(each, HumanMessage) and not _is_summary(each)]
+    asked = [
+        each
+        for each in messages
+        if isinstance(each, HumanMessage) and "lc_source" not in each.additional_kwargs
+    ]
     if not asked:
         return next((_request_in(each) for each in messages if _is_summary(each)), "")
     text = without_middle(str(asked[-1].text), LONGEST_REQUEST)
