@@ -1,28 +1,27 @@
 """One session of the coder: a prompt runs a workflow if it names one; any other is the model's.
 
-LangChain takes seconds to import, so that happens in the background as soon as there is a session. Its agent
-is made for the first prompt, or at once if there are MCP servers to connect to, and made again when what it
-was made of has changed.
+What asks the model is in the making as soon as there is a session, and made again when what it was made of
+has changed.
 """
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from typing import TYPE_CHECKING
 
 from coupler.agent.agent import Agent
-from coupler.agent.loading import import_in_thread
+from coupler.coder.making import Making
 from coupler.coder.offered_modes import beginning_with
 from coupler.coder.profile import ProfileError
 from coupler.coder.setup import Setup, setup_of
+from coupler.coder.workplace import Workplace
 from coupler.extras import MissingExtraError
 from coupler.thread import in_thread
 from coupler.workflow.editor.agent import WorkflowAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from coupler.agent.command import Command
     from coupler.agent.option import Option
     from coupler.agent.serve_options import ServeOptions
     from coupler.agent.session import Session
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """The id of the option that the model is chosen by, which editors know."""
-
-ASSEMBLY = "coupler.coder.assembly"
 
 
 class CoderAgent(Agent):
@@ -54,8 +51,8 @@ class CoderAgent(Agent):
         self._model = model
         self._store = options.store
         self._workflows = WorkflowAgent(None, options.store) if has_workflows else None
-        self._made: _Made | None = None
-        self._importing: asyncio.Task[None] | None = None
+        self._making: Making | None = None
+        self._workplace: Workplace | None = None
         self._setup = self._looked_at(session)
         if self._setup is not None and self._setup.choice is not None:
             self.modes = beginning_with(self._setup.mode)
@@ -66,25 +63,24 @@ class CoderAgent(Agent):
             await self._workflows.opened(session)
         if self._setup is None or self._setup.choice is None:
             return
+        self._making = self._begun(self._setup, session)
         if session.mcp_servers or session.project.mcp_servers:
-            self._made = _Made(self._setup, session, self._store)
-        elif ASSEMBLY not in sys.modules:
-            self._importing = asyncio.create_task(import_in_thread([ASSEMBLY]))
+            self._making.begin()
 
     def hidden_in(self, session: Session, blocks: tuple[ContentBlock, ...]) -> Mapping[str, str]:
         return {} if self._workflows is None else self._workflows.hidden_in(session, blocks)
 
     async def moved(self, session: Session) -> None:
-        if self._made is not None and (agent := self._made.agent) is not None:
+        if self._making is not None and (agent := self._making.agent) is not None:
             await agent.moved(session)
 
     async def closed(self, session: Session) -> None:
         if self._workflows is not None:
             await self._workflows.closed(session)
-        if self._importing is not None:
-            self._importing.cancel()
-        if self._made is not None:
-            await self._made.close()
+        if self._making is not None:
+            await self._making.close()
+        if self._workplace is not None:
+            await self._workplace.close()
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Give the prompt to a workflow, or to the model if there is one."""
@@ -112,13 +108,24 @@ class CoderAgent(Agent):
             return None
 
     async def _made_for(self, setup: Setup, session: Session) -> GraphAgent:
-        if self._made is not None and (self._made.setup != setup or self._made.has_failed):
-            await self._made.close()
-            self._made = None
-        if self._made is None:
-            self._made = _Made(setup, session, self._store)
+        if self._making is not None and (self._making.setup != setup or self._making.has_failed):
+            await self._making.close()
+            self._making = None
+        if self._making is None:
+            self._making = self._begun(setup, session)
             session.declare(modes=beginning_with(setup.mode), options=_options(setup))
-        return await self._made.ready()
+        return await self._making.made()
+
+    def _begun(self, setup: Setup, session: Session) -> Making:
+        if self._workplace is None:
+            self._workplace = Workplace(session)
+        return Making(setup, self._workplace, self._store, lambda commands: self._offer(session, commands))
+
+    def _offer(self, session: Session, commands: Sequence[Command]) -> None:
+        if self._workflows is not None:
+            self._workflows.offer_besides(session, commands)
+        else:
+            session.set_commands(commands)
 
     async def _tell_how_to_set_up(self, turn: Turn) -> StopReason | None:
         from coupler.coder.model.setting_up import how_to_set_up
@@ -127,55 +134,6 @@ class CoderAgent(Agent):
             return await self._workflows.perform(turn)
         await turn.say_apart(how_to_set_up(turn.session.env))
         return None if self._workflows is None else await self._workflows.perform(turn)
-
-
-class _Made:
-    """The LangChain agent of a session, on its way or there."""
-
-    def __init__(self, setup: Setup, session: Session, store: str | None) -> None:
-        self.setup = setup
-        self._session = session
-        self._store = store
-        self._making = asyncio.create_task(self._make())
-
-    @property
-    def agent(self) -> GraphAgent | None:
-        """The agent, if it is there."""
-        return self._making.result() if self._is_there else None
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it could not be made, and may be made by now."""
-        return self._making.done() and not self._is_there
-
-    async def ready(self) -> GraphAgent:
-        """The agent, when it is there. Raises why it is not."""
-        # Who waits may be cancelled; what is waited for goes on.
-        await asyncio.wait([self._making])
-        return self._making.result()
-
-    async def close(self) -> None:
-        """Let go of it."""
-        self._making.cancel()
-        await asyncio.wait([self._making])
-        if (agent := self.agent) is not None:
-            await agent.closed(self._session)
-
-    @property
-    def _is_there(self) -> bool:
-        making = self._making
-        return making.done() and not making.cancelled() and making.exception() is None
-
-    async def _make(self) -> GraphAgent:
-        from coupler.extras import need
-
-        await import_in_thread([ASSEMBLY])
-        need("langchain", extra="coder", feature="the coder")
-        from coupler.coder.assembly import assembled
-
-        agent = assembled(self.setup, self._session, self._store)
-        await agent.opened(self._session)
-        return agent
 
 
 def _options(setup: Setup) -> tuple[Option, ...]:

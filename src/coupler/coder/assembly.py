@@ -1,42 +1,115 @@
-"""The LangChain agent of a session, put together from its parts."""
+"""The LangChain agent of a session, put together from its parts.
+
+The order of middleware is what each of them sees. Hooks come first, so that nobody is asked about what one
+forbids. What writes the system prompt and offers tools comes before what shortens the conversation, which
+counts all that the model gets.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from langchain.agents import create_agent
+from langchain.agents.middleware import TodoListMiddleware
+from langchain.agents.middleware.types import AgentMiddleware
 
 from coupler import acp
+from coupler.bridges.langchain.editor.tools import file_tools
 from coupler.bridges.langchain.graph_agent import GraphAgent
 from coupler.bridges.langchain.stream.model_run import Look
+from coupler.coder.compaction import CompactionMiddleware
+from coupler.coder.context.nested_instructions import NestedInstructions
+from coupler.coder.context.skill_commands import SkillCommands
+from coupler.coder.context.skills import Skills, skill_tools
+from coupler.coder.hooks import HooksMiddleware
+from coupler.coder.job_news import JobNews
+from coupler.coder.kept_outputs import KeptOutputs
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.keyring import Keyring
-from coupler.coder.profile import CODER
+from coupler.coder.profile import CODER, Profile
+from coupler.coder.prompt import PromptMiddleware
+from coupler.coder.sandbox import Sandbox
+from coupler.coder.tools.ask import ask_tools
+from coupler.coder.tools.delegate import delegate_tools
+from coupler.coder.tools.fetch import fetch_tools
+from coupler.coder.tools.shell import shell_tools
 
 if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+    from langchain_core.tools import BaseTool
     from langgraph.pregel import Pregel
 
-    from coupler.agent.session import Session
+    from coupler.coder.delegation.sub_agent import SubAgent
     from coupler.coder.setup import Setup
+    from coupler.coder.workplace import Workplace
+
+    Graph: TypeAlias = Pregel[Any, Any, Any, Any]
+    Middleware: TypeAlias = AgentMiddleware[Any, Any, Any]
 
 ORIGIN = ("coupler.coder", CODER)
 """What names the agent where LangChain's agents are named by their modules."""
 
 
-def assembled(setup: Setup, session: Session, store: str | None) -> GraphAgent:
+def assembled(setup: Setup, workplace: Workplace, skills: Skills, store: str | None) -> GraphAgent:
     """The agent of a session."""
     keyring = Keyring()
-    keyring.conceal(session, [*setup.models.values()])
-    graph = _graph(setup, session, keyring)
-    return GraphAgent(graph, ORIGIN, setup.profile.name, look=Look(), store=store)
+    keyring.conceal(workplace.session, [*setup.models.values()])
+    assembly = _Assembly(setup, workplace, skills, chat_models(setup.models, keyring))
+    return GraphAgent(assembly.graph(), ORIGIN, setup.profile.name, look=Look(), store=store)
 
 
-def _graph(setup: Setup, session: Session, keyring: Keyring) -> Pregel[Any, Any, Any, Any]:
-    models = chat_models(setup.models, keyring)
-    return create_agent(
-        next(iter(models.values())),
-        acp.editor_tools(session),
-        middleware=[*model_middleware(models, keyring), acp.models(models), acp.tools()],
-        system_prompt="You are Coupler, a coding agent in the user's editor.",
-        name=CODER,
-    )
+class _Assembly:
+    """Builds the agent of a session, and its sub-agents from the same parts."""
+
+    def __init__(
+        self, setup: Setup, workplace: Workplace, skills: Skills, models: Mapping[str, BaseChatModel]
+    ) -> None:
+        self._setup = setup
+        self._workplace = workplace
+        self._skills = skills
+        self._models = models
+        self._model = next(iter(models.values()))
+        self._sandbox = Sandbox(setup.sandbox, workplace.session, (workplace.outputs.directory,))
+
+    def graph(self) -> Graph:
+        """The agent that talks to the user."""
+        session = self._workplace.session
+        tools = [*self._tools(), *ask_tools(session), *delegate_tools(self._for_sub_agent, session)]
+        own = [SkillCommands(self._skills), acp.plan(), acp.models(self._models)]
+        return self._made(self._setup.profile, tools, own)
+
+    def _for_sub_agent(self, sub_agent: SubAgent) -> Graph:
+        """An agent that works for that one."""
+        models = [acp.models(self._models)]
+        return self._made(sub_agent.profile, [*self._tools()], models, sub_agent.middleware)
+
+    def _made(
+        self,
+        profile: Profile,
+        tools: list[BaseTool],
+        own: Sequence[Middleware],
+        last: tuple[Middleware, ...] = (),
+    ) -> Graph:
+        middleware = [
+            HooksMiddleware(profile.hooks),
+            *own,
+            TodoListMiddleware(),
+            PromptMiddleware(self._skills, profile.system, profile.context),
+            NestedInstructions(),
+            KeptOutputs(self._workplace.outputs),
+            JobNews(self._workplace.jobs),
+            acp.tools(),
+            *model_middleware(self._models),
+            CompactionMiddleware(self._model),
+            *last,
+        ]
+        return create_agent(self._model, tools, middleware=middleware, name=profile.name)
+
+    def _tools(self) -> Iterator[BaseTool]:
+        """What every agent of the session has."""
+        place = self._workplace
+        yield from file_tools(place.session)
+        yield from shell_tools(place.session, place.jobs, place.outputs, self._sandbox)
+        yield from fetch_tools(place.session)
+        yield from skill_tools(self._skills)
