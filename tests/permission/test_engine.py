@@ -194,7 +194,7 @@ class TestTools:
             assert verdict.decision == "deny"
 
     def test_the_name_of_a_tool_allows_neither_commands_nor_addresses(self, bench: Bench) -> None:
-        for fields in ({"command": "rm x"}, {"urls": ("https://x.org/",)}, {"paths": ("/etc/passwd",)}):
+        for fields in ({"command": "rm x"}, {"urls": ("https://x.org/",)}, {"paths": ("/etc/hosts",)}):
             action = bench.action("other", name="any", **fields)
             assert bench.judge(action, ["tool:any"]).decision == "ask"
 

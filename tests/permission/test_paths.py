@@ -29,7 +29,7 @@ from permission.parts import Bench
         ("edit", "src/./main.py", "edit(src/**)", "allow"),
         ("edit", "src//main.py", "edit(src/**)", "allow"),
         ("edit", "src/../../app2/src/x", "edit(src/**)", "ask"),
-        ("edit", "docs/../../../etc/passwd", "edit(**)", "ask"),
+        ("edit", "docs/../../../etc/hosts", "edit(**)", "ask"),
         ("edit", "a/b/c.py", "edit(**/*.py)", "allow"),
         ("edit", "c.py", "edit(**/*.py)", "allow"),
         ("edit", "c.pyc", "edit(**/*.py)", "ask"),
@@ -91,7 +91,7 @@ def test_a_rule_covers_the_paths_it_says_and_no_others(
         ("read", "../app2/x", "ask"),
         ("read", "../application", "ask"),
         ("read", "..", "ask"),
-        ("read", "/etc/passwd", "ask"),
+        ("read", "/etc/hosts", "ask"),
         ("read", ".env", "ask"),
         ("read", ".ENV", "ask"),
         ("read", ".env.production", "ask"),
@@ -214,7 +214,7 @@ class TestLinks:
         (bench.project / "src" / "here").symlink_to("/proc/self/cwd")
         for path in (
             "src/here/x",
-            "/proc/self/root/etc/passwd",
+            "/proc/self/root/etc/hosts",
             "/dev/fd/3",
             f"/proc/../{bench.project}/src/x",
         ):
@@ -256,7 +256,7 @@ def test_a_path_in_another_root_is_inside_but_not_the_project(bench: Bench, tmp_
     assert bench.judge(action, ["edit(**)"]).decision == "ask"
 
 
-@pytest.mark.parametrize("paths", [("relative",), ("",), ("~/x",), ("src/main.py", "/etc/passwd")])
+@pytest.mark.parametrize("paths", [("relative",), ("",), ("~/x",), ("src/main.py", "/etc/hosts")])
 def test_one_path_that_is_not_allowed_is_enough(bench: Bench, paths: tuple[str, ...]) -> None:
     whole = tuple(f"{bench.project}/{path}" if path.startswith("src") else path for path in paths)
     assert bench.judge(bench.action("edit", paths=whole), ["edit", "edit(**)"]).decision == "ask"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from coupler.agent.known_secrets import beginning_of
@@ -30,6 +30,7 @@ from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
+    from coupler.permission.mode import ModeRules
 
 log = logging.getLogger("coupler.agent")
 
@@ -73,6 +74,10 @@ class Permitting:
         self._rules = rules_of(config)
         self._permissions = Permissions(self._rules, self.choices, project)
         self._dialogs: set[_Dialog] = set()
+
+    def follow(self, mode: Callable[[], ModeRules]) -> None:
+        """Have the rules of the mode count that the session is in, at each moment."""
+        self._permissions.follow(mode)
 
     async def decide(
         self,

@@ -9,8 +9,11 @@ from msgspec import Struct
 
 from coupler.permission.action import KINDS, PATH_KINDS, Action
 from coupler.permission.floor.judgement import findings
+from coupler.permission.floor.place import Places
+from coupler.permission.floor.scope import Scope
 from coupler.permission.line import Line, Target
 from coupler.permission.path import Place, UnjudgeablePathError, is_below, locate, real_directories
+from coupler.permission.reach import named_places
 from coupler.permission.shell import read_line
 from coupler.permission.url import Url
 from coupler.permission.variable import is_harmless
@@ -39,6 +42,8 @@ class CommandClaim(Struct, frozen=True):
     is_wrapper: bool
     is_at_project: bool
     """Whether it runs in the project's own directory, so that `./script` is the one that a rule means."""
+    places: tuple[Place, ...] = ()
+    """The files that its words name."""
 
     def __str__(self) -> str:
         return f"`{_shown(' '.join(word.text or '…' for word in self.words))}`"
@@ -94,6 +99,7 @@ def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]
     """Everything that must be allowed for the action to be."""
     kind = action.kind if action.kind in KINDS else "other"
     claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
+    claims += _destroyed([claim for claim in claims if isinstance(claim, PathClaim)], roots)
     if action.command is not None:
         claims += _command_claims(action.command, action.cwd, project, roots)
     claims += [
@@ -110,6 +116,20 @@ def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]
     return claims
 
 
+def _destroyed(claims: Sequence[PathClaim], roots: Sequence[str]) -> list[Claim]:
+    """The files among these that nobody lets an agent change, and directories that nobody lets it delete."""
+    found: list[Claim] = []
+    places = Places(roots, None)
+    for claim in claims:
+        for path in claim.place.names if claim.kind not in {"read", "search"} else ():
+            lost = places.vital(path) or (places.whole(path) if claim.kind in {"delete", "move"} else None)
+            if lost is not None:
+                verb = {"delete": "delete", "move": "move away"}.get(claim.kind, "overwrite")
+                found.append(Destruction("this", f"would {verb} {lost}"))
+                break
+    return found
+
+
 def _path_claim(kind: str, path: str) -> Claim:
     try:
         return PathClaim(kind, locate(path))
@@ -123,8 +143,15 @@ def _command_claims(
     line = read_line(command)
     [directory] = real_directories([cwd or ""]) or [None]
     is_at_project = directory == project and not line.moves
+    scope = Scope(line, Places(roots, directory))
     claims: list[Claim] = [
-        CommandClaim(command.words, command.is_wrapper, is_at_project) for command in line.commands
+        CommandClaim(
+            command.words,
+            command.is_wrapper,
+            is_at_project,
+            () if command.is_wrapper else named_places(command.words, scope, directory),
+        )
+        for command in line.commands
     ]
     claims += [Doubt("the command", reason) for reason in line.doubts]
     if line.moves > 1 or (line.moves and line.has_loop):

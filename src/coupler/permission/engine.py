@@ -7,7 +7,7 @@ about makes it asked about; it is allowed only if all are.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -25,10 +25,13 @@ from coupler.permission.claim import (
 )
 from coupler.permission.coverage import Coverage
 from coupler.permission.match import Match
+from coupler.permission.mode import NO_MODE, ModeRules
 from coupler.permission.offer import Offer, offers_for
 from coupler.permission.path import real_directories
+from coupler.permission.reach import PRIVILEGED
 from coupler.permission.rule import PROJECT, Rule
 from coupler.permission.scope import Scope, scope_of
+from coupler.permission.wrapper import program_name
 
 Decision = Literal["allow", "ask", "deny"]
 
@@ -66,11 +69,16 @@ class Permissions:
         self._rules = [rule for rule in rules if not _is_overreaching(rule)]
         self._choices = choices
         self._project = os.path.realpath(project)
+        self._mode: Callable[[], ModeRules] = lambda: NO_MODE
+
+    def follow(self, mode: Callable[[], ModeRules]) -> None:
+        """Have the rules of a mode count too: of the one that the session is in when it is judged."""
+        self._mode = mode
 
     @property
     def has_restrictions(self) -> bool:
         """Whether a rule is against anything, or wants to be asked about anything."""
-        return any(rule.effect != "allow" for rule in self._rules)
+        return any(rule.effect != "allow" for rule in self._rules) or bool(self._mode().deny)
 
     def judge(self, action: Action) -> Verdict:
         """Decide about an action; raises nothing, whatever the action says."""
@@ -110,7 +118,8 @@ class Permissions:
 
     def _strongest(self, claim: Claim, coverage: Coverage, effect: Decision) -> tuple[Match, Rule] | None:
         """The rule with this effect that fits best."""
-        matches = [(coverage.touches(rule, claim), rule) for rule in self._rules if rule.effect == effect]
+        rules = (*self._rules, *self._mode().deny)
+        matches = [(coverage.touches(rule, claim), rule) for rule in rules if rule.effect == effect]
         return max(
             (pair for pair in matches if pair[0] is not Match.NO), key=lambda pair: pair[0], default=None
         )
@@ -134,17 +143,46 @@ class Permissions:
 
     def _chosen(self, claim: Claim, coverage: Coverage, asking: Rule | None) -> Ruling:
         """What the user chose earlier; a rejection beats an allowance, the session's comes first."""
+        may_be_against = asking is not None
         for choices in (self._choices.session, self._choices.kept):
             rejecting = [rule for rule in choices if rule.effect == "deny"]
             for rule in rejecting:
                 if coverage.touches(rule, claim) is Match.YES:
                     return Ruling("deny", f"{claim} is denied by {rule.described}", claim)
             may_be_rejected = any(coverage.touches(rule, claim) is Match.MAYBE for rule in rejecting)
+            may_be_against = may_be_against or may_be_rejected
             for rule in choices if not may_be_rejected else ():
                 if rule.effect == "allow" and coverage.covers(rule, claim):
                     return Ruling("allow", f"{claim} is allowed by {rule.described}", claim)
+        if not may_be_against and (by_mode := self._by_mode(claim, coverage)) is not None:
+            return Ruling("allow", by_mode, claim)
         why = f"{asking.described} asks about {claim}" if asking else f"no rule allows {claim}"
         return Ruling("ask", why, claim, may_remember=True, is_ruled=asking is not None)
+
+    def _by_mode(self, claim: Claim, coverage: Coverage) -> str | None:
+        """Why the mode allows it, if it does; commands only as far as they stay in the project."""
+        mode = self._mode()
+        if any(coverage.touches(rule, claim) is not Match.NO for rule in mode.ask):
+            return None
+        if isinstance(claim, CommandClaim) and not self._stays(claim, mode, coverage):
+            return None
+        for rule in mode.allow:
+            if coverage.covers(rule, claim):
+                return f"{claim} is allowed by {rule.described}"
+        return None
+
+    def _stays(self, claim: CommandClaim, mode: ModeRules, coverage: Coverage) -> bool:
+        """Whether a command reaches for nothing that the mode, or a rule, would not let be edited."""
+        if program_name(claim.words[0].text) in PRIVILEGED:
+            return False
+        for place in claim.places:
+            edit = PathClaim("edit", place)
+            if any(coverage.touches(rule, edit) is not Match.NO for rule in mode.ask):
+                return False
+            written = (rule for rule in self._rules if rule.effect == "allow")
+            if not coverage.is_ordinary(edit) and not any(coverage.covers(rule, edit) for rule in written):
+                return False
+        return True
 
     def _scopes(self, rulings: Sequence[Ruling], coverage: Coverage) -> list[Scope]:
         """What an always would remember: a scope for each claim, or nothing at all."""

@@ -1,0 +1,135 @@
+"""What each mode of the coder allows: rules for the session's one permission engine, and the tools offered.
+
+A mode never goes beyond what is written: ask and deny rules, what was rejected for good, secrets, places
+outside of the session's directories, what cannot be judged and the hard floor hold in all of them. A switch
+counts from the next call on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from coupler import acp
+from coupler.bridges.langchain.asking.tool_rules import KIND
+from coupler.coder.offered_modes import (
+    ACCEPT_EDITS,
+    AGENTIC,
+    INTERACTIVE,
+    MODES,
+    PLANNING,
+    READ_ONLY,
+)
+from coupler.permission.mode import NO_MODE, ModeRules
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+    from coupler.bridges.langchain.middleware.modes import ModesMiddleware
+    from coupler.coder.profile import Profile
+
+PRESENT_PLAN = "present_plan"
+
+STEERING = tuple(
+    f"{kind}(**/{name})"
+    for kind in ("edit", "delete", "move")
+    for name in (
+        *(".github/**", ".gitlab-ci.yml", ".gitlab/**", ".circleci/**", ".travis.yml", "azure-pipelines.yml"),
+        *("Jenkinsfile", ".buildkite/**", ".woodpecker/**", ".woodpecker.yml", ".drone.yml", ".githooks/**"),
+        *(
+            "lefthook.yml",
+            ".claude/**",
+            ".cursor/**",
+            ".gemini/**",
+            ".codex/**",
+            ".zed/**",
+            ".devcontainer/**",
+        ),
+        *(".mcp.json", ".envrc", "bitbucket-pipelines.yml"),
+    )
+)
+"""What runs something elsewhere or later, unseen: it is asked about also where edits are accepted."""
+
+_RUNNERS = (
+    *(f"execute({name} run *)" for name in ("uv", "poetry", "pdm", "hatch", "pipenv", "rye", "cargo", "go")),
+    *("execute(bundle exec *)", "execute(go generate *)"),
+)
+"""Commands that run what the project itself has, which a rule for all commands does not mean."""
+
+_CHANGES = ("edit", "delete", "move", "execute")
+
+_RULES: Mapping[str, ModeRules] = {
+    ACCEPT_EDITS: ModeRules.parse("Accept edits", allow=("edit",), ask=STEERING),
+    READ_ONLY: ModeRules.parse("Read only", deny=_CHANGES),
+    PLANNING: ModeRules.parse("Plan", deny=_CHANGES),
+    AGENTIC: ModeRules.parse("Auto", allow=("*", *_RUNNERS), ask=STEERING),
+}
+"""By the mode's id; to ask is what the engine does without any."""
+
+_LOOKING = (*(f"{KIND}{kind}" for kind in ("read", "search", "think")), "ask_user")
+_TOOLS = {
+    READ_ONLY: _LOOKING,
+    PLANNING: (*_LOOKING, f"{KIND}fetch", "write_todos", PRESENT_PLAN),
+}
+_PROMPTS = {
+    READ_ONLY: "You are in read-only mode: you can read and search, and change nothing. Answer with what you "
+    "find; if something has to be changed, say what and how, and leave it to the user.",
+    PLANNING: "You are in planning mode: look at whatever you need, and change nothing. Ask the user where "
+    "the task leaves something open that matters. When you know how to do it, call present_plan with a plan "
+    "as a numbered list, one step a line, that names files and says how the result is checked. If the user "
+    "approves it, you can change things, and carry it out at once.",
+    AGENTIC: "You are in auto mode: the user wants you to work on your own to the end of the task. Most of "
+    "what you do is not asked about. Do not stop to ask for what you can find out or decide sensibly yourself.",
+}
+
+
+class CoderMode(acp.Mode):
+    """A mode of the coder; plans are presented in the one that is for planning, and nowhere else."""
+
+    def offers(self, name: str, kind: str) -> bool:
+        """Whether the mode has a tool of this name and kind."""
+        if name == PRESENT_PLAN and self.id != PLANNING:
+            return False
+        return super().offers(name, kind)
+
+    @property
+    def offers_all(self) -> bool:
+        """Whether it has all tools: each lacks one that another has."""
+        return False
+
+
+def mode_middleware(
+    session: Session, first: str = INTERACTIVE, profiles: Iterable[Profile] = ()
+) -> ModesMiddleware:
+    """The modes of a session, which begins in the `first`, with profiles that are offered as modes.
+
+    From now on the session's permissions follow its mode.
+    """
+    offered = [*profiles]
+    rules = {**_RULES, **{profile.name: _rules_of(profile) for profile in offered}}
+    session.project.permitting().follow(lambda: rules.get(session.mode or first, NO_MODE))
+    modes = [
+        CoderMode(
+            mode.id, mode.description, name=mode.name, prompt=_PROMPTS.get(mode.id), tools=_TOOLS.get(mode.id)
+        )
+        for mode in MODES
+    ]
+    return acp.modes(*modes, *map(_mode_of, offered), default=first)
+
+
+def _mode_of(profile: Profile) -> CoderMode:
+    base = profile.mode or INTERACTIVE
+    prompts = [text for text in (_PROMPTS.get(base), profile.system) if text]
+    return CoderMode(
+        profile.name,
+        f"The profile {profile.name}",
+        name=profile.title,
+        prompt="\n\n".join(prompts) or None,
+        tools=_TOOLS.get(base),
+    )
+
+
+def _rules_of(profile: Profile) -> ModeRules:
+    """The rules of a profile that is a mode: those of the mode that it begins in, and its own."""
+    own = ModeRules.parse(profile.name, allow=profile.allow, deny=profile.deny)
+    base = _RULES.get(profile.mode or INTERACTIVE, NO_MODE)
+    return ModeRules((*base.allow, *own.allow), base.ask, (*base.deny, *own.deny))
