@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from agent.steps import leave
 from bridges.conftest import say_hello
 from bridges.desk import Desk
@@ -21,8 +22,9 @@ WORKER = HERE / "graphs" / "worker.py"
 class Workers:
     """One process for each set of capabilities and surroundings; tests have sessions of their own in it."""
 
-    def __init__(self, homes: pytest.TempPathFactory) -> None:
+    def __init__(self, homes: pytest.TempPathFactory, loaded: forked.Loaded) -> None:
         self._homes = homes
+        self._loaded = loaded
         self._started: dict[str, tuple[RawClient, Path]] = {}
 
     def client(
@@ -42,7 +44,8 @@ class Workers:
         """A process of one's own, which whoever wants it has to end."""
         home = self._homes.mktemp("worker")
         (home / "coupler.toml").write_text(config)
-        client = serve(WORKER, env={"COUPLER_HOME": str(home), "PYTHONPATH": str(HERE.parent), **(env or {})})
+        with self._loaded.used():
+            client = serve(WORKER, env={"COUPLER_HOME": str(home), **(env or {})})
         say_hello(client, **capabilities)
         return client, home
 
@@ -53,8 +56,8 @@ class Workers:
 
 
 @pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
-    made = Workers(tmp_path_factory)
+def workers(tmp_path_factory: pytest.TempPathFactory, coder_loaded: forked.Loaded) -> Iterator[Workers]:
+    made = Workers(tmp_path_factory, coder_loaded)
     yield made
     made.close()
 

@@ -86,7 +86,9 @@ class Sandbox:
         if sys.platform != "linux":
             return f"there is no sandbox for {sys.platform}"
         problem = await in_thread(self._hindrance)
-        return problem or await _trial([*await in_thread(self._line), "--", "/bin/sh", "-c", ":"])
+        return problem or await _trial(
+            [*await in_thread(self._line), "--", "/bin/sh", "-c", ":"], self._session
+        )
 
     def _hindrance(self) -> str | None:
         if self._program() is None:
@@ -125,7 +127,7 @@ class Sandbox:
         )
 
 
-async def _trial(words: Sequence[str]) -> str | None:
+async def _trial(words: Sequence[str], session: Session) -> str | None:
     """Why the sandbox does not work: containers and hardened systems do not let everybody make one."""
     said = bytearray()
 
@@ -133,7 +135,7 @@ async def _trial(words: Sequence[str]) -> str | None:
         said.extend(chunk[: LONGEST_COMPLAINT - len(said)])
 
     try:
-        job = Job.start(words, cwd="/", env=Environment.inherit())
+        job = Job.start(words, cwd="/", env=Environment.exact(session.env))
     except SpawnError as error:
         return f"bubblewrap could not be started: {error}"
     try:

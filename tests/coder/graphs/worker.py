@@ -6,6 +6,11 @@ The prompt is a JSON list of `[tool, arguments]`, the answer a JSON list of `[st
 
 import json
 import os
+import sys
+from pathlib import Path
+
+# Not by a variable: a process with one of Python's own could not be a fork.
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk, HumanMessage, ToolMessage

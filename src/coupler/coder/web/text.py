@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coupler.coder.web.errors import FetchError
-from coupler.process import Job
+from coupler.process import Environment, Job
 
 if TYPE_CHECKING:
     from coupler.coder.web.response import Response
@@ -89,6 +89,7 @@ async def _text_of_page(page: str, address: str) -> str:
     job = Job.start(
         [sys.executable, "-I", "-S", str(PROGRAM), address],
         cwd=str(PROGRAM.parent),
+        env=Environment.exact({}),
         input=page.encode("utf-8", "replace"),
         hears_stderr=True,
     )
