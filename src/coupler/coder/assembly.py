@@ -27,12 +27,14 @@ from coupler.coder.job_news import JobNews
 from coupler.coder.kept_outputs import KeptOutputs
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.keyring import Keyring
+from coupler.coder.modes import mode_middleware
 from coupler.coder.profile import CODER, Profile
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.sandbox import Sandbox
 from coupler.coder.tools.ask import ask_tools
 from coupler.coder.tools.delegate import delegate_tools
 from coupler.coder.tools.fetch import fetch_tools
+from coupler.coder.tools.plan import plan_tools
 from coupler.coder.tools.shell import shell_tools
 
 if TYPE_CHECKING:
@@ -70,12 +72,14 @@ class _Assembly:
         self._skills = skills
         self._models = models
         self._model = next(iter(models.values()))
+        self._modes = mode_middleware(workplace.session, setup.mode, setup.modes)
         self._sandbox = Sandbox(setup.sandbox, workplace.session, (workplace.outputs.directory,))
 
     def graph(self) -> Graph:
         """The agent that talks to the user."""
         session = self._workplace.session
-        tools = [*self._tools(), *ask_tools(session), *delegate_tools(self._for_sub_agent, session)]
+        talking = [*ask_tools(session), *plan_tools(session)]
+        tools = [*self._tools(), *talking, *delegate_tools(self._for_sub_agent, session)]
         own = [SkillCommands(self._skills), acp.plan(), acp.models(self._models)]
         return self._made(self._setup.profile, tools, own)
 
@@ -100,6 +104,8 @@ class _Assembly:
             KeptOutputs(self._workplace.outputs),
             JobNews(self._workplace.jobs),
             acp.tools(),
+            # Behind what adds tools: a mode says which of them there are.
+            self._modes,
             *model_middleware(self._models),
             CompactionMiddleware(self._model),
             *last,
