@@ -106,6 +106,7 @@ def made(choice: ModelChoice, key: str | None) -> BaseChatModel:
         case provider if provider == OLLAMA:
             return _as_openai(choice, key, choice.base_url)
         case provider if provider == LOCAL:
+            need("langchain_openai", extra="coder", feature=f"The model {choice.name}")
             from coupler.coder.model.local import local_model
 
             return local_model(choice)
