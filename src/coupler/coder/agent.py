@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from coupler.agent.agent import Agent
 from coupler.coder.making import Making
-from coupler.coder.offered_modes import beginning_with
+from coupler.coder.offered_modes import modes_of
 from coupler.coder.profile import ProfileError
 from coupler.coder.setup import Setup, setup_of
 from coupler.coder.workplace import Workplace
@@ -55,7 +55,7 @@ class CoderAgent(Agent):
         self._workplace: Workplace | None = None
         self._setup = self._looked_at(session)
         if self._setup is not None and self._setup.choice is not None:
-            self.modes = beginning_with(self._setup.mode)
+            self.modes = modes_of(self._setup)
             self.options = _options(self._setup)
 
     async def opened(self, session: Session) -> None:
@@ -113,7 +113,7 @@ class CoderAgent(Agent):
             self._making = None
         if self._making is None:
             self._making = self._begun(setup, session)
-            session.declare(modes=beginning_with(setup.mode), options=_options(setup))
+            session.declare(modes=modes_of(setup), options=_options(setup))
         return await self._making.made()
 
     def _begun(self, setup: Setup, session: Session) -> Making:

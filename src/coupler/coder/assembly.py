@@ -72,7 +72,7 @@ class _Assembly:
         self._skills = skills
         self._models = models
         self._model = next(iter(models.values()))
-        self._modes = mode_middleware(workplace.session, setup.mode, setup.modes)
+        self._modes = mode_middleware(workplace.session, setup.profile, setup.mode, setup.profiles)
         self._sandbox = Sandbox(setup.sandbox, workplace.session, (workplace.outputs.directory,))
 
     def graph(self) -> Graph:

@@ -19,13 +19,14 @@ from coupler.coder.offered_modes import (
     MODES,
     PLANNING,
     READ_ONLY,
+    mode_of_profile,
 )
+from coupler.coder.profile import USUAL, Profile
 from coupler.permission.mode import NO_MODE, ModeRules
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.bridges.langchain.middleware.modes import ModesMiddleware
-    from coupler.coder.profile import Profile
 
 PRESENT_PLAN = "present_plan"
 
@@ -78,7 +79,7 @@ _PROMPTS = {
     "as a numbered list, one step a line, that names files and says how the result is checked. If the user "
     "approves it, you can change things, and carry it out at once.",
     AGENTIC: "You are in auto mode: the user wants you to work on your own to the end of the task. Most of "
-    "what you do is not asked about. Do not stop to ask for what you can find out or decide sensibly yourself.",
+    "what you do is not asked about. Do not stop to ask what you can find out or decide yourself.",
 }
 
 
@@ -98,14 +99,18 @@ class CoderMode(acp.Mode):
 
 
 def mode_middleware(
-    session: Session, first: str = INTERACTIVE, profiles: Iterable[Profile] = ()
+    session: Session,
+    profile: Profile = USUAL,
+    first: str = INTERACTIVE,
+    profiles: Iterable[Profile] = (),
 ) -> ModesMiddleware:
     """The modes of a session, which begins in the `first`, with profiles that are offered as modes.
 
-    From now on the session's permissions follow its mode.
+    From now on the session's permissions follow its mode, and the rules of the profile that is in use.
     """
     offered = [*profiles]
-    rules = {**_RULES, **{profile.name: _rules_of(profile) for profile in offered}}
+    rules = {mode.id: _rules_of(profile, mode.id) for mode in MODES}
+    rules |= {each.name: _rules_of(each, each.mode or INTERACTIVE) for each in offered}
     session.project.permitting().follow(lambda: rules.get(session.mode or first, NO_MODE))
     modes = [
         CoderMode(
@@ -117,19 +122,20 @@ def mode_middleware(
 
 
 def _mode_of(profile: Profile) -> CoderMode:
+    """A profile that is a mode, with what the mode allows that it begins in. Its agent has the rest of it."""
     base = profile.mode or INTERACTIVE
-    prompts = [text for text in (_PROMPTS.get(base), profile.system) if text]
+    offered = mode_of_profile(profile)
     return CoderMode(
-        profile.name,
-        f"The profile {profile.name}",
-        name=profile.title,
-        prompt="\n\n".join(prompts) or None,
+        offered.id,
+        offered.description,
+        name=offered.name,
+        prompt=_PROMPTS.get(base),
         tools=_TOOLS.get(base),
     )
 
 
-def _rules_of(profile: Profile) -> ModeRules:
-    """The rules of a profile that is a mode: those of the mode that it begins in, and its own."""
+def _rules_of(profile: Profile, mode: str) -> ModeRules:
+    """The rules of a profile, on top of those of a mode."""
     own = ModeRules.parse(profile.name, allow=profile.allow, deny=profile.deny)
-    base = _RULES.get(profile.mode or INTERACTIVE, NO_MODE)
+    base = _RULES.get(mode, NO_MODE)
     return ModeRules((*base.allow, *own.allow), base.ask, (*base.deny, *own.deny))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coupler.agent.mode import Mode
+
+if TYPE_CHECKING:
+    from coupler.coder.profile import Profile
+    from coupler.coder.setup import Setup
 
 INTERACTIVE, ACCEPT_EDITS, READ_ONLY = "interactive", "accept-edits", "read-only"
 PLANNING, AGENTIC = "planning", "agentic"
@@ -19,6 +25,14 @@ MODES = (
 """All of them, in the order of lists."""
 
 
-def beginning_with(id: str) -> tuple[Mode, ...]:
-    """All of them, that one first: it is where a session begins."""
-    return tuple(sorted(MODES, key=lambda mode: mode.id != id))
+def modes_of(setup: Setup) -> tuple[Mode, ...]:
+    """Those that a session can be in, with profiles that are modes; it begins in the first."""
+    return (
+        *sorted(MODES, key=lambda mode: mode.id != setup.mode),
+        *(mode_of_profile(profile) for profile in setup.profiles),
+    )
+
+
+def mode_of_profile(profile: Profile) -> Mode:
+    """A profile that is offered as a mode."""
+    return Mode(profile.name, f"The profile {profile.name}", name=profile.title)

@@ -48,6 +48,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
 
 
+USUAL = Profile()
+"""The coder without anything of its own."""
+
+
 def profile_of(name: str, config: Config) -> Profile:
     """The profile of this name; raises `ProfileError` if it does not stand on the coder."""
     tables = [*_tables(name, config)]

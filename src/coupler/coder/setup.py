@@ -31,7 +31,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     mode: str
     """The mode that sessions begin in."""
     sandbox: Literal["off", "auto", "on"] = "off"
-    modes: tuple[Profile, ...] = ()
+    profiles: tuple[Profile, ...] = ()
     """Profiles that are offered as modes."""
 
     @property
@@ -41,9 +41,14 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 
 def setup_of(session: Session, profile: str, model: str | None) -> Setup:
-    """What holds in a session's directory now. Raises `ProfileError`, `ModelError`, or what is wrong."""
+    """What holds in a session's directory now. Raises `ProfileError`, `ModelError`, or what is wrong.
+
+    `profile` is the one that is served; a profile that is the session's mode goes before it.
+    """
     config = configuration_of(session.cwd, session.env)
-    return _setup(config, profile_of(profile, config), model)
+    offered = [entry.text for entry in config[keys.CODER_PROFILES]]
+    chosen = session.mode if session.mode in offered else profile
+    return _setup(config, profile_of(chosen or profile, config), model)
 
 
 def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
@@ -56,5 +61,5 @@ def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
         others=tuple(named(entry.text, config, profile, model) for entry in config[keys.CODER_MODELS]),
         mode=profile.mode or config[keys.CODER_MODE],
         sandbox=config[keys.CODER_SANDBOX],
-        modes=tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES]),
+        profiles=tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES]),
     )
