@@ -57,7 +57,7 @@ def assembled(setup: Setup, workplace: Workplace, skills: Skills, store: str | N
     """The agent of a session."""
     keyring = Keyring()
     keyring.conceal(workplace.session, [*setup.models.values()])
-    assembly = _Assembly(setup, workplace, skills, chat_models(setup.models, keyring))
+    assembly = _Assembly(setup, workplace, skills, chat_models(setup.models, keyring), keyring)
     return GraphAgent(assembly.graph(), ORIGIN, setup.profile.name, look=Look(), store=store)
 
 
@@ -65,12 +65,18 @@ class _Assembly:
     """Builds the agent of a session, and its sub-agents from the same parts."""
 
     def __init__(
-        self, setup: Setup, workplace: Workplace, skills: Skills, models: Mapping[str, BaseChatModel]
+        self,
+        setup: Setup,
+        workplace: Workplace,
+        skills: Skills,
+        models: Mapping[str, BaseChatModel],
+        keyring: Keyring,
     ) -> None:
         self._setup = setup
         self._workplace = workplace
         self._skills = skills
         self._models = models
+        self._keyring = keyring
         self._model = next(iter(models.values()))
         self._modes = mode_middleware(workplace.session, setup.profile, setup.mode, setup.profiles)
         self._sandbox = Sandbox(setup.sandbox, workplace.session, (workplace.outputs.directory,))
@@ -106,7 +112,7 @@ class _Assembly:
             acp.tools(),
             # Behind what adds tools: a mode says which of them there are.
             self._modes,
-            *model_middleware(self._models),
+            *model_middleware(self._models, self._keyring),
             CompactionMiddleware(self._model),
             *last,
         ]
