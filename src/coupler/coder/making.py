@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from coupler.agent.loading import import_in_thread
+from coupler.coder.model.provider import client_package
 from coupler.extras import need
 from coupler.thread import in_thread
 
@@ -76,7 +77,8 @@ class Making:
             await agent.closed(self._workplace.session)
 
     async def _prepare(self) -> Skills:
-        await import_in_thread([ASSEMBLY])
+        clients = {client_package(choice.provider) for choice in self.setup.models.values()}
+        await import_in_thread([ASSEMBLY, *clients])
         need("langchain", extra="coder", feature="The coder")
         from coupler.coder.compaction import COMMAND
         from coupler.coder.context.skills import Skills

@@ -91,6 +91,13 @@ def provider_of(name: str) -> Provider:
     return PROVIDERS.get(name) or Provider(name, name, needs_key=False)
 
 
+def client_package(name: str) -> str:
+    """The package that has LangChain's client of a provider; importing it takes about a second."""
+    provider = PROVIDERS.get(name)
+    is_compatible = name in ("openai", OLLAMA, LOCAL) or (provider is not None and provider.compatible_at)
+    return "langchain_openai" if is_compatible else f"langchain_{name}"
+
+
 def ollama_address(environ: Mapping[str, str]) -> str:
     """Where Ollama listens and speaks as OpenAI does; OLLAMA_HOST has a host, a port, both, or an address."""
     given = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
