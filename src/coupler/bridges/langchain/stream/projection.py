@@ -102,6 +102,8 @@ class Projection:
         """A model has answered."""
         run, self._last = self._runs.pop(run_id, None), None
         if run is None:
+            # What nobody is shown was paid for all the same.
+            self._usage.add(message, is_nested=True)
             return
         if message.id is not None:
             self._seen.add(message.id)
