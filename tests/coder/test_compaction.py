@@ -125,6 +125,34 @@ def test_what_was_used_before_a_compaction_causes_no_other_one():
     assert len(coder.summarized) == 1
 
 
+def test_the_tokens_of_a_summary_are_counted():
+    coder = Coder(lambda messages: ["Fine.", used(100, 10)], notes=[NOTES, used(1000, 500)])
+
+    seen = talk(coder.graph, "one", "/compact")
+
+    assert (seen.last.usage.input, seen.last.usage.output) == (1000, 500)
+
+
+def test_what_an_agent_in_a_tool_call_does_with_its_conversation_is_no_news():
+    inner = Coder(reading("a.py", "b.py", "c.py", "d.py", "e.py"))
+
+    @tool
+    async def delegate(task: str) -> str:
+        """Have another agent do it."""
+        answer = await inner.graph.ainvoke({"messages": [HumanMessage(task)]})
+        return answer["messages"][-1].text
+
+    answers = iter([[call("delegate", "d", task="Read it all.")], ["Done."]])
+    model = ScriptedModel(script=lambda messages: next(answers))
+
+    seen = talk(create_agent(model, [delegate]), "Have it read.")
+
+    assert inner.summarized
+    assert not seen.of(Compaction)
+    assert seen.last.text == "Done."
+    assert NOTES not in str(seen.last.tool_calls)
+
+
 def reading(*paths):
     """Reads these files one after the other, then is done; a summary does not make it begin again."""
     left = [*paths]

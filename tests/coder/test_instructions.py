@@ -316,6 +316,19 @@ def test_they_are_given_again_once_they_are_out_of_sight(repository, coupler_hom
     assert ["of the web" in text for text in results_in(told)] == [True]
 
 
+def test_they_are_given_again_when_they_have_changed(repository, coupler_home):
+    (repository / "web").mkdir()
+    (repository / "web" / "AGENTS.md").write_text("Use tabs.")
+    steps = iter([[call("read_file", "one", path="web/a.js")], ["Done."]] * 2)
+
+    told = Told(repository, coupler_home, lambda messages: next(steps))
+    told.talk("Read.", lambda: (repository / "web" / "AGENTS.md").write_text("Use blanks."), "Read.")
+
+    first, second = results_in(told)
+    assert "Use tabs." in first
+    assert "Use blanks." in second
+
+
 def test_paths_outside_are_not_looked_at(repository, coupler_home):
     outside = repository.parent / "outside"
     outside.mkdir()

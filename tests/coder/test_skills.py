@@ -264,14 +264,14 @@ def test_they_can_be_used_in_read_only_mode(repository, coupler_home):
 
 
 def test_a_user_asks_for_one_by_its_command(repository, coupler_home):
-    write_skill(repository / ".agents" / "skills", "release", body="Tag it.")
+    write_skill(repository / ".agents" / "skills", "release", body="Tag it. Call it $ARGUMENTS.")
     agent = Agent(repository, coupler_home, lambda messages: ["Done."])
 
     agent.talk("/release version 2", "What did I say?")
 
     prompt = agent.asked[-1][1].text
     assert prompt.startswith("/release version 2")
-    assert "Tag it." in prompt
+    assert "Tag it. Call it version 2." in prompt
     assert agent.asked[-1][-1].text == "What did I say?"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -74,7 +75,7 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     def __init__(self, model: BaseChatModel) -> None:
         super().__init__()
         self._model = model
-        self._learnt: int | None = None
+        self._learnt: tuple[BaseChatModel, int] | None = None
         self._failed_in: ref[Turn] | None = None
 
     async def awrap_model_call(
@@ -115,8 +116,9 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         return {"messages": gone, COMPACTED: conversation.change, "jump_to": "end"}
 
     def _window(self) -> int:
-        window = window_of(self._model)
-        return window if self._learnt is None else min(window, self._learnt)
+        """The tokens that the model can read, unless its provider has shown that they are fewer."""
+        window, learnt = window_of(self._model), self._learnt
+        return window if learnt is None or learnt[0] is not self._model else min(window, learnt[1])
 
     async def _shorten_in_time(self, conversation: _Conversation) -> None:
         """Without a summary there may be room enough for once; the user was told that it failed."""
@@ -135,7 +137,8 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
     ) -> ModelResponse[Any]:
         """The provider knows better what is too long: shorten to less than that, and ask once more."""
         refused = conversation.tokens
-        self._learnt = conversation.window = min(conversation.window, max(refused * 9 // 10, 1))
+        conversation.narrow(refused * 9 // 10)
+        self._learnt = self._model, conversation.window
         if not await conversation.shorten(self._model, refused // 4) and not conversation.has_shrunk(refused):
             raise error
         return await handler(conversation.request)
@@ -157,10 +160,10 @@ class _Conversation:
         self._state = state
         self._request = request
 
-    @property
+    @cached_property
     def messages(self) -> list[AnyMessage]:
         """What the model sees."""
-        # Other middleware may have changed what the state has, so as to keep a key from the model.
+        # Other middleware may have changed what the state has.
         messages = self._request.messages if self._request is not None else self._state["messages"]
         return fitting(visible_messages({"messages": messages, COMPACTED: self._compacted}), self.window)
 
@@ -170,7 +173,7 @@ class _Conversation:
         assert self._request is not None, "this is asked for while a model is called"
         return self._request.override(messages=self.messages)
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """How many there are."""
         return max(self._expected, reported_tokens(self.messages, self._compacted))
@@ -179,6 +182,11 @@ class _Conversation:
     def is_full(self) -> bool:
         """Whether it comes too close to the window."""
         return self.tokens > self.window * FULL
+
+    def narrow(self, window: int) -> None:
+        """The model can read no more than this."""
+        self.window = max(min(self.window, window), 1)
+        self._look_again()
 
     def has_shrunk(self, before: int) -> bool:
         """Whether less is to be seen than there was, because the window is taken to be smaller now."""
@@ -199,7 +207,12 @@ class _Conversation:
         summary = await self._shown_summary(model, earlier, remark)
         last = str(self._state["messages"][-1].id)
         self.change = compacted(summary, earlier, self._compacted, self._state.get("todos"), last)
+        self._look_again()
         return True
+
+    def _look_again(self) -> None:
+        for known in ("messages", "tokens", "_expected"):
+            self.__dict__.pop(known, None)
 
     async def _shown_summary(self, model: BaseChatModel, earlier: list[AnyMessage], remark: str) -> str:
         served = current()
@@ -214,7 +227,7 @@ class _Conversation:
                 await shown.summarize(piece)
             return _checked("".join(pieces))
 
-    @property
+    @cached_property
     def _expected(self) -> int:
         request = self._request
         if request is None:

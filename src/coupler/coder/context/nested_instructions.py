@@ -1,13 +1,14 @@
 """Instructions of the directories below: given with the result of the first tool call that touches them.
 
 Whether they were given is seen in the messages themselves. So a session that is loaded or forked knows it,
-and what a compaction has taken from the model's sight is given again.
+and what has changed, or was taken from the model's sight by a compaction, is given again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Result: TypeAlias = ToolMessage | Command[Any]
 
 GIVEN = "coupler_instructions"
-"""Where a tool's message says which files' instructions are in it."""
+"""Where a tool's message says which files are in it, with digests of their texts."""
 
 WORDS = "Instructions for this part of the project:"
 
@@ -41,7 +42,7 @@ class NestedInstructions(AgentMiddleware[Any, Any, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._side_by_side: tuple[str | None, set[str]] = (None, set())
+        self._side_by_side: tuple[str | None, dict[str, str]] = (None, {})
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
@@ -55,25 +56,26 @@ class NestedInstructions(AgentMiddleware[Any, Any, Any]):
         found = await _found(served.turn, request.tool_call["args"], given)
         if not found:
             return result
-        given.update(each.path for each in found)
+        given.update(_digests(found))
         return _with_instructions(result, found, served.session.cwd)
 
-    def _given(self, state: Any) -> set[str]:
-        """The files that the model has in sight, or gets from a call that runs beside this one."""
+    def _given(self, state: Any) -> dict[str, str]:
+        """The files that the model has in sight, or gets from a call beside this one, with digests."""
         messages = visible_messages(state)
         latest = next((each.id for each in reversed(messages) if isinstance(each, AIMessage)), None)
         if self._side_by_side[0] != latest or latest is None:
-            self._side_by_side = (latest, {*_named_in(messages)})
+            self._side_by_side = (latest, _named_in(messages))
         return self._side_by_side[1]
 
 
-async def _found(turn: Turn, arguments: Mapping[str, Any], given: set[str]) -> list[Instruction]:
+async def _found(turn: Turn, arguments: Mapping[str, Any], given: Mapping[str, str]) -> list[Instruction]:
     grounds = await asyncio.to_thread(_grounds, turn.session, arguments)
     if not grounds:
         return []
     reader = Reader(turn)
     found = await instructions_at(reader, grounds)
-    return [each for each in found if each.path not in given]
+    known = _digests(found)
+    return [each for each in found if given.get(each.path) != known[each.path]]
 
 
 def _grounds(session: Session, arguments: Mapping[str, Any]) -> list[Ground]:
@@ -92,16 +94,23 @@ def _grounds(session: Session, arguments: Mapping[str, Any]) -> list[Ground]:
     return [*grounds.values()]
 
 
-def _named_in(messages: Iterable[BaseMessage]) -> Iterable[str]:
+def _named_in(messages: Iterable[BaseMessage]) -> dict[str, str]:
+    named: dict[str, str] = {}
     for message in messages:
-        named = message.additional_kwargs.get(GIVEN)
-        if isinstance(named, list):
-            yield from (path for path in named if isinstance(path, str))
+        given = message.additional_kwargs.get(GIVEN)
+        named |= given if isinstance(given, dict) else {}
+    return named
+
+
+def _digests(found: Iterable[Instruction]) -> dict[str, str]:
+    return {
+        each.path: blake2b(each.text.encode("utf-8", "replace"), digest_size=8).hexdigest() for each in found
+    }
 
 
 def _with_instructions(result: ToolMessage, found: list[Instruction], cwd: str) -> ToolMessage:
     text = "\n\n".join([WORDS, *(each.shown(cwd) for each in found)])
     content: Any = result.content
     more = f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
-    named = {**result.additional_kwargs, GIVEN: [each.path for each in found]}
+    named = {**result.additional_kwargs, GIVEN: _digests(found)}
     return result.model_copy(update={"content": more, "additional_kwargs": named})

@@ -15,6 +15,9 @@ from coupler.coder.context.skills import Skills, skill_text
 
 LEAD = "The user has asked for this skill by its command: do as it says, with what stands behind the command."
 
+ARGUMENTS = "$ARGUMENTS"
+"""What stands in many skills for the words behind the command."""
+
 
 class SkillCommands(AgentMiddleware[Any, Any, Any]):
     """Adds a skill to the prompt that names it."""
@@ -34,7 +37,8 @@ class SkillCommands(AgentMiddleware[Any, Any, Any]):
             return None
         skill = self._skills.named(typed.name)
         served.session.readable_places.add(skill.folder)
-        text = f"{LEAD}\n\n{await skill_text(skill, Reader(served.turn))}"
+        body = await skill_text(skill, Reader(served.turn))
+        text = f"{LEAD}\n\n{body.replace(ARGUMENTS, typed.arguments.strip())}"
         content: Any = prompt.content
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         whole = HumanMessage([*blocks, {"type": "text", "text": text}], id=prompt.id)
