@@ -39,7 +39,7 @@ class Desk:
         if frame["method"] == "session/request_permission":
             outcome = {"outcome": "selected", "optionId": answer}
             return {"result": {"outcome": outcome}}
-        return replies[frame["method"]]
+        return replies(frame) if callable(replies) else replies[frame["method"]]
 
     def names(self):
         """The tools that the model is offered."""

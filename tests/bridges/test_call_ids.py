@@ -57,7 +57,7 @@ def test_a_call_with_the_id_of_its_sibling_is_asked_about(order, tmp_path):
     results = json.loads(session.says("go", reply=only()))
 
     assert [question["params"]["toolCall"]["title"] for question in session.asked] == ["Run echo done"]
-    assert results[0] == ["success", "text\n"]
+    assert results[0] == ["success", "     1\ttext"]
     assert results[1][0] == "error"
     assert sorted(call["status"] for call in session.calls.values()) == ["completed", "failed"]
 

@@ -56,7 +56,7 @@ def a_tool(name: str = "act", **about: Any) -> StructuredTool:
         ("glob", "search"),
         ("read_file", "read"),
         ("get_price", "read"),
-        ("list_files", "read"),
+        ("list_directory", "read"),
         ("ReadFile", "read"),
         ("lookup", "other"),
         ("forget_it", "other"),

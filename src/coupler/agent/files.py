@@ -58,6 +58,10 @@ class Files:
         lines = _checked_line(line), _checked_limit(limit)
         return await self._own(self._read(path, *lines))
 
+    async def read_known(self, path: str | os.PathLike[str]) -> str:
+        """The text of a file that the session has read before, and that has not changed: FileChangedError."""
+        return await self._own(self._read_known(path))
+
     async def read_bytes(self, path: str | os.PathLike[str]) -> bytes:
         """What is in a file on the disk, text or not."""
         return await self._own(self._read_bytes(path))
@@ -98,6 +102,14 @@ class Files:
                 raise
             if is_whole:
                 self._known.note(place.real, self._comparable(text), saved)
+            return text
+
+    async def _read_known(self, path: str | os.PathLike[str]) -> str:
+        place = await self._find(path)
+        async with self._in_call("Read", "read", place):
+            saved = await self._saved(place)
+            text = await self._text(place, None, None)
+            self._check_known(place, text, saved, overwrite=False)
             return text
 
     async def _read_bytes(self, path: str | os.PathLike[str]) -> bytes:

@@ -23,8 +23,14 @@ class KnownFiles:
     def __contains__(self, path: str) -> bool:
         return path in self._files
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that the session has touched, the last one last."""
+        return tuple(self._files)
+
     def note(self, path: str, text: str, saved: str) -> None:
         """The session has seen this text in the file, when this was on the disk."""
+        self._files.pop(path, None)
         self._files[path] = _Known(_digest(text), _digest(saved))
 
     def forget(self, path: str) -> None:

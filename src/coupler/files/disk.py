@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import BinaryIO
 
 from coupler.files.boundary import FilePath
 from coupler.files.errors import FileChangedError, OutsideRootsError, UnsuitableFileError
@@ -53,6 +54,18 @@ def read(path: FilePath) -> bytes:
     """What is in the file."""
     with _explained(path), _parent(path) as parent, _opened(parent, path, os.O_RDONLY) as file:
         return _content(file, path)
+
+
+@contextlib.contextmanager
+def opened(path: FilePath) -> Iterator[BinaryIO]:
+    """The file, for who reads only a part of it: it may be of any size."""
+    with (
+        _explained(path),
+        _parent(path) as parent,
+        _opened(parent, path, os.O_RDONLY, sys.maxsize) as file,
+        open(file, "rb", closefd=False) as stream,
+    ):
+        yield stream
 
 
 def write(path: FilePath, content: bytes, expected: bytes | None, may_go_on: Callable[[], bool]) -> None:
@@ -94,10 +107,10 @@ def overwrite(path: FilePath, content: bytes, may_go_on: Callable[[], bool]) -> 
                 os.unlink(temporary, dir_fd=parent)
 
 
-def check_size(size: int, path: FilePath) -> None:
+def check_size(size: int, path: FilePath, largest: int = LARGEST) -> None:
     """Raise if so many bytes are too many."""
-    if size > LARGEST:
-        limit = f"{LARGEST // 1_000_000} MB"
+    if size > largest:
+        limit = f"{largest // 1_000_000} MB"
         raise UnsuitableFileError(f"{path.shown!r} has {size} bytes: files of more than {limit} are refused")
 
 
@@ -150,10 +163,10 @@ def _step_into(outer: int, name: str, path: FilePath, create: bool) -> int:
 
 
 @contextlib.contextmanager
-def _opened(parent: int | None, path: FilePath, flags: int) -> Iterator[int]:
+def _opened(parent: int | None, path: FilePath, flags: int, largest: int = LARGEST) -> Iterator[int]:
     name = _name(parent, path)
     # Looked at before it is opened, because opening alone can set a device to work, and once more after.
-    _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path)
+    _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path, largest)
     try:
         file = os.open(name, flags | _FILE, dir_fd=parent)
     except OSError as error:
@@ -161,7 +174,7 @@ def _opened(parent: int | None, path: FilePath, flags: int) -> Iterator[int]:
             raise _is_link(path) from None
         raise
     try:
-        _check(os.fstat(file), path)
+        _check(os.fstat(file), path, largest)
         yield file
     finally:
         os.close(file)
@@ -282,14 +295,14 @@ def _name(parent: int | None, path: FilePath) -> str:
     return path.real if parent is None else path.name
 
 
-def _check(status: os.stat_result, path: FilePath) -> None:
+def _check(status: os.stat_result, path: FilePath, largest: int = LARGEST) -> None:
     _refuse_link(status, path)
     if stat.S_ISDIR(status.st_mode):
         raise _is_directory(path)
     if not stat.S_ISREG(status.st_mode):
         message = f"{path.shown!r} is a device, a pipe or a socket: only ordinary files are read and written"
         raise UnsuitableFileError(message)
-    check_size(status.st_size, path)
+    check_size(status.st_size, path, largest)
 
 
 def _refuse_link(status: os.stat_result, path: FilePath) -> None:
