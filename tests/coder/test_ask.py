@@ -17,6 +17,13 @@ QUESTION = {"question": "Which database?"}
 CHOICE = {"question": "Which database?", "options": ["SQLite", "Postgres"]}
 
 
+@pytest.fixture(autouse=True)
+def has_all_imported(coder_loaded):
+    """Processes that are started begin with LangChain imported."""
+    with coder_loaded.used():
+        yield
+
+
 def asking(order, **more):
     return order(SOURCE, **more)
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from agent.steps import cancel, end_of, text_of, update_of
+from bridges.acting import by_id
 from bridges.ordering import order, stages
 
 __all__ = ["order", "stages"]
@@ -18,9 +19,9 @@ from coupler.coder.tools.delegate import delegate_tools
 
 def make_graph(sub_agent):
     own = {own}
-    return create_agent({model}, own, middleware=[*sub_agent.middleware])
+    return create_agent({model}, own, middleware=[{todos}*sub_agent.middleware])
 
-agent = agent_with(tools=[*TOOLS, *ask_tools(), *delegate_tools(make_graph, session)])
+agent = agent_with(*[{more}], tools=[*TOOLS, *ask_tools(), *delegate_tools(make_graph, session)])
 """
 
 LOOKUP = '[["lookup", {"topic": "tea"}]]'
@@ -30,9 +31,16 @@ ALL = "[*TOOLS, *ask_tools(), *delegate_tools(make_graph, session)]"
 IN_THREE_TURNS = "(setattr(sub_agent.middleware[0], 'most_turns', 3), TOOLS)[1]"
 
 
-def delegating(order, *, own=ALL, model="scripted()", before=""):
-    """A session with an agent whose sub-agents have these tools and this model."""
-    return order(SOURCE.format(own=own, model=model, before=before))
+@pytest.fixture(autouse=True)
+def has_all_imported(coder_loaded):
+    """Processes that are started begin with LangChain imported."""
+    with coder_loaded.used():
+        yield
+
+
+def delegating(order, *, own=ALL, model="scripted()", before="", more="", todos=""):
+    """A session with an agent, and more middleware, whose sub-agents have these tools and this model."""
+    return order(SOURCE.format(own=own, model=model, before=before, more=more, todos=todos))
 
 
 def one(answers):
@@ -164,6 +172,27 @@ class TestTools:
         assert report[0][0] == "error"
         assert not (at.cwd / "new.txt").exists()
 
+    @pytest.mark.parametrize("mode", ["read-only", "planning"])
+    def test_where_the_session_changes_nothing_no_sub_agent_does(self, order, mode):
+        at = delegating(order, more='acp.modes(acp.Mode("read-only"), acp.Mode("planning"))')
+        at.set_mode(mode)
+
+        told = json.loads(one(at.does(("delegate", {"task": "tell"})))[1])
+
+        assert told["tools"] == ["read_file"]
+
+    def test_its_todos_are_not_the_sessions_plan(self, order):
+        at = delegating(
+            order, more="TodoListMiddleware(), acp.plan()", own="[]", todos="TodoListMiddleware(), "
+        )
+        todos = {"todos": [{"content": "mine", "status": "pending"}]}
+
+        at.does(("delegate", {"task": json.dumps([["write_todos", todos]])}))
+        assert at.plans == []
+
+        at.does(("write_todos", todos))
+        assert at.plans[0] == [("mine", "pending")]
+
     def test_a_rule_that_denies_holds_for_a_sub_agent(self, order, tmp_path):
         (tmp_path / "coupler.toml").write_text('[permissions]\ndeny = ["tool:lookup"]\n')
         at = delegating(order)
@@ -201,6 +230,35 @@ class TestBounds:
         assert (status, content.splitlines()[0]) == ("success", "(It has said nothing.)")
         assert at.calls["call_1_0"]["rawOutput"]["turns"] == 3
 
+    def test_four_work_at_the_same_time_and_others_wait(self, order):
+        at = delegating(
+            order,
+            own="[enter]",
+            before="""
+inside, most, full = 0, 0, asyncio.Event()
+
+@tool
+async def enter() -> str:
+    "Be here together with others."
+    global inside, most
+    inside += 1
+    most = max(most, inside)
+    if inside == 4:
+        full.set()
+    async with asyncio.timeout(20):
+        await full.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    inside -= 1
+    return str(most)
+""",
+        )
+        task = {"task": '[["enter", {}]]'}
+
+        answers = at.does(*[("delegate", task)] * 6)
+
+        assert {json.loads(report)[0][1] for _, report in answers} == {"4"}
+
     def test_a_cancel_ends_all(self, order):
         at = delegating(
             order,
@@ -232,6 +290,8 @@ async def hang() -> str:
         failed = {update["toolCallId"] for update in updates if update.get("status") == "failed"}
         assert failed == {"call_1_0", "call_1_1", *running}
         assert (at.cwd / "ended").read_text() == "xx"
+        outputs = [call["rawOutput"] for call in by_id(updates).values() if "rawOutput" in call]
+        assert [(output["status"], output["turns"]) for output in outputs] == [("cancelled", 1)] * 2
 
     @pytest.mark.parametrize(
         ("arguments", "problem"),
@@ -285,3 +345,20 @@ agent = agent_with(tools=[described])
 
     assert "- coder: works as you do" in description
     assert "- explore: the same, but it only reads" in description
+
+
+def test_an_agent_that_works_for_another_one_gives_nothing_away(order):
+    at = order(
+        """
+import os
+from coupler.coder.tools.delegate import delegate_tools
+
+os.environ["COUPLER_DELEGATED"] = "1"
+try:
+    agent = agent_with(tools=delegate_tools(None, session))
+finally:
+    del os.environ["COUPLER_DELEGATED"]
+"""
+    )
+
+    assert at.tells()["tools"] == []

@@ -8,9 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.steps import cancel, end_of, text_of, update_of
+from agent.steps import cancel, end_of, leave, text_of, update_of
 from bridges.acting import Stage
-from bridges.ordering import TO_ORDER, Order, accepted
+from bridges.ordering import TO_ORDER, Order, accepted, selected
+from process.test_child import gone_within
+from raw_client import PATIENCE
 
 AGENT = Path(__file__).parent / "delegated_agent.py"
 
@@ -55,16 +57,36 @@ command = ["no-such-program-anywhere"]
 """
 
 
+@pytest.fixture(autouse=True)
+def has_all_imported(coder_loaded):
+    """Processes that are started begin with LangChain imported."""
+    with coder_loaded.used():
+        yield
+
+
 @pytest.fixture(scope="module")
 def log(tmp_path_factory):
     return tmp_path_factory.mktemp("log") / "agent.log"
 
 
 @pytest.fixture(scope="module")
-def staged(tmp_path_factory, log):
-    """One process for each set of capabilities; the agents are those of its user's configuration."""
-    started = {}
+def own_home(tmp_path_factory, log):
+    """Makes homes of users who have set some agents."""
     command = json.dumps([sys.executable, "-I", "-S", "-B", str(AGENT), str(log)])
+
+    def make():
+        home = tmp_path_factory.mktemp("home")
+        (home / "coupler.toml").write_text(CONFIG.format(command=command))
+        (home / "notes.md").write_text("Mind the gap.")
+        return home
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def staged(own_home):
+    """One process for each set of capabilities."""
+    started = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MODEL_KEY", "sk-held-back")
         patch.setenv("SEEN", "by all")
@@ -72,10 +94,7 @@ def staged(tmp_path_factory, log):
         def stage(capabilities):
             key = json.dumps(capabilities)
             if key not in started:
-                home = tmp_path_factory.mktemp("home")
-                (home / "coupler.toml").write_text(CONFIG.format(command=command))
-                (home / "notes.md").write_text("Mind the gap.")
-                started[key] = Stage(TO_ORDER, home, **capabilities)
+                started[key] = Stage(TO_ORDER, own_home(), **capabilities)
                 stack.callback(started[key].close)
             return started[key]
 
@@ -109,7 +128,7 @@ def answering(*, permission="allow_once", agents="yes", **others):
             return others[frame["method"].rpartition("/")[2]]
         title = frame["params"]["toolCall"]["title"]
         chosen = permission if title.startswith("Delegate to") else agents
-        return {"outcome": {"outcome": "selected", "optionId": chosen}}
+        return selected(chosen)
 
     return reply
 
@@ -169,6 +188,16 @@ class TestStarting:
         assert status == "error"
         assert "in this mode only sub-agents can look" in content
         assert at.asked == []
+
+    def test_agents_of_a_project_that_is_not_trusted_are_none(self, delegating, tmp_path):
+        (tmp_path / "coupler.toml").write_text('[agents.planted]\ncommand = ["touch", "planted"]\n')
+        at = delegating()
+
+        status, content, _ = delegated(at, "say hello", "planted")
+
+        assert status == "error"
+        assert "there is no agent 'planted'" in content
+        assert not (tmp_path / "planted").exists()
 
     def test_one_that_cannot_be_started_fails_the_call_with_the_reason(self, delegating):
         at = delegating()
@@ -327,17 +356,7 @@ class TestEnding:
     @pytest.mark.parametrize("task", ["hang", "stubborn"])
     def test_a_cancel_ends_it_whether_it_listens_or_not(self, delegating, log, task):
         at = delegating()
-        request = at.client.prompt_request(
-            at.id, json.dumps([["delegate", {"task": task, "agent": "other"}]])
-        )
-        at.client.send(request)
-        while True:
-            frame = at.client.read()
-            if "id" in frame:
-                result = {"outcome": {"outcome": "selected", "optionId": "allow_once"}}
-                at.client.send({"id": frame["id"], "result": result})
-            elif update_of(frame).get("title") == "Hang":
-                break
+        request = _begun(at, task)
         (pid,) = _running(log)
 
         at.client.send(cancel(at.id))
@@ -346,8 +365,17 @@ class TestEnding:
         assert answer["result"] == {"stopReason": "cancelled"}
         failed = {update["toolCallId"][:2] for update in updates if update.get("status") == "failed"}
         assert failed == {"ca", "h1"}  # the call, and the one that is nested in it
-        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
-        assert not _running(log)
+        assert gone_within(PATIENCE, pid)
+
+    def test_it_ends_with_the_editor(self, tmp_path, own_home, log):
+        at = Order(Stage(TO_ORDER, own_home()), tmp_path, SOURCE.format(middleware=""))
+        with at.client:
+            _begun(at, "stubborn")
+            (pid,) = _running(log)
+
+            leave(at.client)
+
+        assert gone_within(PATIENCE, pid)
 
 
 class TestProfiles:
@@ -384,6 +412,18 @@ class TestProfiles:
 
         assert report[0][0] == "error"
         assert "the profile strict" in report[0][1]
+
+
+def _begun(at, task):
+    """Give a task away, and wait until it is worked on; returns the prompt's request."""
+    request = at.client.prompt_request(at.id, json.dumps([["delegate", {"task": task, "agent": "other"}]]))
+    at.client.send(request)
+    while True:
+        frame = at.client.read()
+        if "id" in frame:
+            at.client.send({"id": frame["id"], "result": selected("allow_once")})
+        elif update_of(frame).get("title") == "Hang":
+            return request
 
 
 def _received(log):

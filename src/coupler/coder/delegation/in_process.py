@@ -33,29 +33,45 @@ STEPS_A_TURN = 40
 """Steps of the graph that one turn may take: one for each node, and middleware has some."""
 
 
-async def worked(
-    sub_agent: SubAgent, make_graph: MakeGraph, task: str, limits: SubAgentMiddleware
-) -> Outcome:
-    """Have the task carried out; only a cancel is raised, and what stops the graph around this one."""
-    said = ""
-    try:
+class SubAgentWork:
+    """One task of one sub-agent, which the middleware `limits` keeps within its bounds."""
+
+    def __init__(self, sub_agent: SubAgent, make_graph: MakeGraph, limits: SubAgentMiddleware) -> None:
+        self._sub_agent = sub_agent
+        self._make_graph = make_graph
+        self._limits = limits
+        self._said = ""
+
+    @property
+    def turns(self) -> int:
+        return self._limits.turns
+
+    async def done(self, task: str) -> Outcome:
+        """Have the task carried out; what stops the graph around this one is raised as well."""
+        try:
+            await self._run(task)
+        except GraphBubbleUp:
+            raise
+        except Exception as error:
+            return self._failed(error)
+        if self._limits.is_stopped:
+            return Outcome("stopped", self._said, self.turns, "max_turn_requests")
+        return Outcome("completed", self._said, self.turns, "end_turn")
+
+    async def _run(self, task: str) -> None:
         # Without a checkpointer: what a sub-agent knows ends with its task.
-        graph = guarded(make_graph(sub_agent)).copy({"checkpointer": False})
+        graph = guarded(self._make_graph(self._sub_agent)).copy({"checkpointer": False})
+        steps: RunnableConfig = {"recursion_limit": STEPS_A_TURN * (self._limits.most_turns + 1)}
         given = {"messages": [HumanMessage(task)]}
-        steps: RunnableConfig = {"recursion_limit": STEPS_A_TURN * (limits.most_turns + 1)}
         async for values in graph.astream(given, steps, stream_mode="values"):
-            said = _last_said(values) or said
-    except GraphBubbleUp:
-        raise
-    except Exception as error:
+            self._said = _last_said(values) or self._said
+
+    def _failed(self, error: Exception) -> Outcome:
         failure = failure_of(error)
         reason = failure.message if failure is not None else describe(error)
-        log.warning("the sub-agent %s failed: %s", sub_agent.name, reason)
-        report = f"{reason}\n\nBefore that it said:\n{said}" if said else reason
-        return Outcome("failed", report, limits.turns)
-    if limits.is_stopped:
-        return Outcome("stopped", said, limits.turns, "max_turn_requests")
-    return Outcome("completed", said, limits.turns, "end_turn")
+        log.warning("the sub-agent %s failed: %s", self._sub_agent.name, reason)
+        report = f"{reason}\n\nBefore that it said:\n{self._said}" if self._said else reason
+        return Outcome("failed", report, self.turns)
 
 
 def _last_said(values: Any) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-Status: TypeAlias = Literal["completed", "stopped", "failed"]
+Status: TypeAlias = Literal["completed", "stopped", "failed", "cancelled"]
 """Stopped is an agent that has answered, and would have needed more turns or tokens for it."""
 
 LONGEST_TEXT = 100_000
@@ -12,7 +12,7 @@ LONGEST_TEXT = 100_000
 
 SAID_NOTHING = "(It has said nothing.)"
 
-_WORDS: dict[Status, str] = {"completed": "done", "stopped": "stopped", "failed": "failed"}
+_WORDS: dict[Status, str] = {"completed": "done"}
 _STOPPED = {
     "max_turn_requests": "It was stopped because it has used all turns that it had.",
     "max_tokens": "It was stopped because its answer became too long.",
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     def in_short(self) -> str:
         """For the end of a title."""
         turns = f"{self.turns} turn{'' if self.turns == 1 else 's'}"
-        return f"{_WORDS[self.status]}, {turns}"
+        return f"{_WORDS.get(self.status, self.status)}, {turns}"
 
     def for_model(self, agent: str) -> str:
         """What the model that has given the task reads."""
@@ -55,3 +55,16 @@ class Outcome(NamedTuple):
             "turns": self.turns,
             "stop_reason": self.stop_reason,
         }
+
+
+class Work(Protocol):
+    """A task in the hands of an agent."""
+
+    @property
+    def turns(self) -> int:
+        """How many turns it has taken so far."""
+        ...
+
+    async def done(self, task: str) -> Outcome:
+        """Have the task carried out; whatever goes wrong is an outcome, and only a cancel is raised."""
+        ...

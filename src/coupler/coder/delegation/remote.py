@@ -50,7 +50,7 @@ LONGEST_TASK = 2 * 60 * 60.0
 """Seconds that an agent may work on one task."""
 
 CANCEL_LIMIT = 2.0
-"""Seconds that an agent has to end its turn when the user cancels; then its processes are ended."""
+"""Seconds that an agent has at most to end its turn when the user cancels; then its processes are ended."""
 
 LOGIN_WANTED = -32000
 """The code by which agents say that somebody has to log in first."""
@@ -105,10 +105,10 @@ class RemoteWork:
         finally:
             await self._leave(agent)
         is_done = reply.stop_reason == "end_turn"
-        return Outcome("completed" if is_done else "stopped", reply.text, self._turns, reply.stop_reason)
+        return Outcome("completed" if is_done else "stopped", reply.text, self.turns, reply.stop_reason)
 
     @property
-    def _turns(self) -> int:
+    def turns(self) -> int:
         return self._shown.turns
 
     def _connected(self) -> RemoteAgent:
@@ -159,9 +159,10 @@ class RemoteWork:
             # Shielded, because the agent is to be told of the cancel before anything else.
             return await asyncio.shield(asking)
         except asyncio.CancelledError:
+            grace = CANCEL_LIMIT if self.turn is None else min(CANCEL_LIMIT, self.turn.grace / 2)
             self.turn = None
             asking.cancel()
-            await asyncio.wait([asking], timeout=CANCEL_LIMIT)
+            await asyncio.wait([asking], timeout=grace)
             agent.kill()
             await asyncio.wait([asking])
             raise
@@ -191,7 +192,7 @@ class RemoteWork:
         reply = error.reply if isinstance(error, AgentError) else None
         said = f"\n\nBefore that it said:\n{reply.text}" if reply is not None and reply.text.strip() else ""
         kind = error.kind if isinstance(error, AgentError) else None
-        return Outcome("failed", f"{reason}{said}", self._turns, "deadline" if kind == "deadline" else None)
+        return Outcome("failed", f"{reason}{said}", self.turns, "deadline" if kind == "deadline" else None)
 
     def _terminal(self, id: str) -> ToolCallContent:
         return Terminal(id) if id in self._shown_terminals else text_content("")

@@ -29,6 +29,9 @@ FORMS = ("", "acp", "native")
 LONGEST_LINE = 150
 """Characters of what is told of one agent."""
 
+MOST_LINES = 40
+"""Agents that the model is told of; others it can name all the same."""
+
 _OWN = {
     CODER: "works as you do, with the same tools and permissions, and knows only the task that you write",
     EXPLORE: "the same, but it only reads and searches: for questions about the code that take many looks",
@@ -46,7 +49,7 @@ class Roster:
 
     def lines(self) -> Iterator[str]:
         """Each agent that can be had at once, with what it is for."""
-        for name in self.names():
+        for name in self.names()[:MOST_LINES]:
             yield _shortened(f"- {name}: {self._described(name)}")
 
     def names(self) -> list[str]:

@@ -23,6 +23,7 @@ from coupler.bridges.langchain.asking.permission import action_of, refusal
 from coupler.bridges.langchain.current import Current, current
 from coupler.bridges.langchain.middleware.permissions import Result, requested_tool
 from coupler.bridges.langchain.tool_calls.kinds import about_tool, kind_of
+from coupler.coder.offered_modes import PLANNING, READ_ONLY
 
 if TYPE_CHECKING:
     from coupler.coder.delegation.denials import Denials
@@ -33,6 +34,9 @@ NOT_FOR_SUB_AGENTS = frozenset({"delegate", "ask_user", "present_plan"})
 
 READING_KINDS = frozenset({"read", "search", "fetch", "think"})
 """The kinds of tools of a sub-agent that only looks."""
+
+LOOKING = frozenset({READ_ONLY, PLANNING})
+"""Modes in which nothing is changed."""
 
 MOST_TURNS = 60
 """How often the model of a sub-agent is asked for one task."""
@@ -98,7 +102,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> Any:
         """Ask the model as a sub-agent, with the tools that it has."""
         tools = [tool for tool in request.tools if self._offers(tool)]
-        prompt = f"{PROMPT}\n\n{READ_ONLY_PROMPT}" if self._is_read_only else PROMPT
+        prompt = f"{PROMPT}\n\n{READ_ONLY_PROMPT}" if self._only_reads else PROMPT
         changes: dict[str, Any] = {
             "system_message": _with_prompt(request.system_message, prompt),
             "tools": [] if self.is_stopped else tools,
@@ -128,12 +132,18 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _offers(self, tool: BaseTool | dict[str, Any]) -> bool:
         if not isinstance(tool, BaseTool):
-            return not self._is_read_only  # a tool of the provider's own
+            return not self._only_reads  # a tool of the provider's own
         if tool.name in NOT_FOR_SUB_AGENTS:
             return False
         # What a server claims of its tools earns them nothing.
         is_reading = kind_of(tool.name, tool) in READING_KINDS and "server" not in about_tool(tool)
-        return is_reading or not self._is_read_only
+        return is_reading or not self._only_reads
+
+    @property
+    def _only_reads(self) -> bool:
+        """Whether it changes nothing: because of what it is, or because the session changes nothing now."""
+        served = current()
+        return self._is_read_only or (served is not None and served.session.mode in LOOKING)
 
 
 def _refused(served: Current | None, request: ToolCallRequest, reason: str) -> ToolMessage:

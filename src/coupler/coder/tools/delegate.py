@@ -16,12 +16,11 @@ from langchain_core.tools import BaseTool, ToolException
 
 from coupler.bridges.langchain.editor.tool_use import running_prompt, session_tool, tool_use
 from coupler.coder.delegation.denials import Denials
-from coupler.coder.delegation.in_process import MakeGraph, worked
+from coupler.coder.delegation.in_process import MakeGraph, SubAgentWork
 from coupler.coder.delegation.other_agent import OtherAgent
-from coupler.coder.delegation.outcome import Outcome
+from coupler.coder.delegation.outcome import Outcome, Work
 from coupler.coder.delegation.roster import Roster
-from coupler.coder.delegation.sub_agent import SubAgent, SubAgentMiddleware
-from coupler.coder.offered_modes import PLANNING, READ_ONLY
+from coupler.coder.delegation.sub_agent import LOOKING, SubAgent, SubAgentMiddleware
 from coupler.coder.profile import CODER, Profile, ProfileError
 
 if TYPE_CHECKING:
@@ -40,9 +39,6 @@ LONGEST_LINE = 100
 
 MOST_AT_ONCE = 4
 """Tasks of one session that are worked on at the same time; others wait."""
-
-LOOKING = frozenset({READ_ONLY, PLANNING})
-"""Modes in which nothing is changed, so that nobody is started who might."""
 
 
 def delegate_tools(make_graph: MakeGraph, session: Session) -> list[BaseTool]:
@@ -91,8 +87,13 @@ class _Desk:
         prompt = running_prompt()
         title = f"{name}: {_in_line(task)}"
         await self._permitted(who, name, task, title)
-        async with self._places:
-            outcome = await self._worked(who, name, task, prompt)
+        work = self._work(who, name, prompt)
+        try:
+            async with self._places:
+                outcome = await work.done(task)
+        except asyncio.CancelledError:
+            _tell(Outcome("cancelled", "", work.turns, "cancelled"), name, title, prompt)
+            raise
         return _settled(outcome, name, title, prompt)
 
     def _found(self, name: str) -> Profile | OtherAgent:
@@ -124,33 +125,39 @@ class _Desk:
             await use.block.output(f"{task[:LONGEST_SHOWN]}\n\n")
             await use.ask()
 
-    async def _worked(self, who: Profile | OtherAgent, name: str, task: str, prompt: Current) -> Outcome:
-        project = self._session.project.directory
-        denials = Denials(name, who.deny, project)
+    def _work(self, who: Profile | OtherAgent, name: str, prompt: Current) -> Work:
+        denials = Denials(name, who.deny, self._session.project.directory)
         if isinstance(who, Profile):
             is_read_only = self.roster.is_explorer(name) or who.mode in LOOKING
             limits = SubAgentMiddleware(is_read_only=is_read_only, denials=denials)
-            return await worked(SubAgent(name, who, is_read_only, (limits,)), self._make_graph, task, limits)
+            return SubAgentWork(SubAgent(name, who, is_read_only, (limits,)), self._make_graph, limits)
         from coupler.coder.delegation.remote import RemoteWork
 
         if prompt.call_id is None:
             raise ToolException("other agents work for calls of a model only")
-        return await RemoteWork(who, prompt, prompt.call_id, denials).done(task)
+        return RemoteWork(who, prompt, prompt.call_id, denials)
 
 
 def _settled(outcome: Outcome, name: str, title: str, prompt: Current) -> tuple[str, Any]:
-    """What the model and programs get; the call tells how it went, also one that failed."""
-    told, key = outcome.for_programs(name), prompt.call_id
-    is_shown = key is not None and prompt.calls.is_open(key)
-    if key is not None and is_shown:
-        ledger = prompt.session.outlet.ledger
-        ledger.update(prompt.calls.client_id(key), title=f"Delegate to {title} ({outcome.in_short})")
-    text = outcome.for_model(name)
+    """What the model and programs get; a call that failed is ended here, with all that is to be told."""
+    _tell(outcome, name, title, prompt)
+    text, key = outcome.for_model(name), prompt.call_id
     if outcome.status != "failed":
-        return text, told
-    if key is not None and is_shown:
-        prompt.calls.settle(key, "failed", output=told, reason=text)
+        return text, outcome.for_programs(name)
+    if key is not None and prompt.calls.is_open(key):
+        prompt.calls.settle(key, "failed", output=outcome.for_programs(name), reason=text)
     raise ToolException(text)
+
+
+def _tell(outcome: Outcome, name: str, title: str, prompt: Current) -> None:
+    """Show how it went, in the call that is still open."""
+    key = prompt.call_id
+    if key is not None and prompt.turn.is_alive and prompt.calls.is_open(key):
+        prompt.session.outlet.ledger.update(
+            prompt.calls.client_id(key),
+            title=f"Delegate to {title} ({outcome.in_short})",
+            raw_output=outcome.for_programs(name),
+        )
 
 
 def _title_of(told: Told) -> str | None:
