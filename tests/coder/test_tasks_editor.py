@@ -97,7 +97,7 @@ def test_a_cancel_ends_the_command_in_the_editors_terminal(coder: Coder, project
     editor.serve(before[-1], iter(()))
 
     editor.cancel()
-    turn = editor.finish(request)
+    turn = editor.finish(request, before=before)
 
     assert turn.reason == "cancelled"
     [terminal] = editor.terminals.values()

@@ -44,9 +44,9 @@ def test_after_a_kill_in_the_middle_of_a_tool_the_session_goes_on_with_what_was_
     coder.model.plays(use("read_file", path="a.py"), "It says one.")
     before = served.opened(project)
     before.prompt("Read a.py")
-    coder.model.plays(("I wait.", use("run_command", command="echo $$ > pid; exec sleep 600")))
+    coder.model.plays(("I wait.", use("run_command", command="echo $$ > pid; echo begun $((2 * 3)); exec sleep 600")))
     before.begin("Now run it")
-    before.until(lambda frame: "in_progress" in str(frame) and "execute" in str(frame), "allow_once")
+    before.until(lambda frame: "begun 6" in str(frame), "allow_once")
     pid = pid_in(project / "pid")
 
     served.client.process.kill()

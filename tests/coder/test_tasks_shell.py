@@ -12,6 +12,11 @@ from coder.waiting import is_gone, pid_in
 from process.test_child import is_running
 
 
+SAYS_BEGUN = "echo $$ > pid; echo begun $((2 * 3))"
+BEGUN = "begun 6"
+"""A command that tells when it runs, and what it says then, which is not in its own words."""
+
+
 def job_in(text: str) -> str:
     """The id of a background job, as the model was told it."""
     found = re.search(r"command_output\W+(?:id\W+)?([\w-]+)|\bid\W+([\w-]+)|\bjob\W+([\w-]+)", text)
@@ -86,9 +91,9 @@ def test_a_command_over_its_time_is_ended_with_all_that_it_started(coder: Coder,
 
 
 def test_a_cancel_ends_a_running_command_and_the_next_prompt_goes_on(coder: Coder, project: Path) -> None:
-    editor = coder(project, [use("run_command", command="echo $$ > pid; exec sleep 600"), "Here I am."])
+    editor = coder(project, [use("run_command", command=f"{SAYS_BEGUN}; exec sleep 600"), "Here I am."])
     request = editor.begin("Run it")
-    before = editor.until(lambda frame: "in_progress" in str(frame), "allow_once")
+    before = editor.until(lambda frame: BEGUN in str(frame), "allow_once")
     pid = pid_in(project / "pid")
 
     editor.cancel()

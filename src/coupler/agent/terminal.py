@@ -110,7 +110,11 @@ class Terminal:
         return await self._run_here(command, _Screen(call, output_limit, heard), seconds)
 
     async def _run_here(self, command: _Command, screen: _Screen, seconds: float | None) -> Finished:
+        # Imported on use, as all that is needed to run something.
+        from coupler.process.guard import Guard
+
         job = command.start()
+        guard = Guard.over(job.pid)
         try:
             in_time = await self._follow(job, screen, seconds)
         except BaseException:
@@ -118,6 +122,8 @@ class Terminal:
             raise
         finally:
             job.close()
+            if guard is not None:
+                guard.dismiss()
         exit_code, signal_name = job.ending
         return Finished(exit_code, signal_name, screen.text(), screen.is_cut, not in_time)
 
