@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bridges.model_server import refuses
 from coder.script import Asked, use
 from coder.served_coder import Coder
 from raw_client import texts
@@ -56,3 +57,15 @@ def test_an_editor_that_does_not_know_compactions_is_told_in_words(coder: Coder,
     assert "The earlier conversation was summarized:\n\nNOTES" in turn.text
     assert turn.reason == "end_turn"
     assert after.last_message == "Short ones."
+
+
+def test_what_the_provider_calls_too_long_is_shortened_and_answered(coder: Coder, project: Path) -> None:
+    too_long = "This model's maximum context length is 4096 tokens."
+    editor = coder(project, ["Hello.", refuses(400, too_long), noting, "Short ones."])
+    editor.prompt("Hello")
+
+    turn = editor.prompt("Which names?")
+
+    assert turn.last_message == "Short ones."
+    assert [text.startswith("The earlier part") for text in coder.model.last.prompts] == [True, False]
+    assert coder.model.last.prompts[-1] == "Which names?"

@@ -139,7 +139,9 @@ class CompactionMiddleware(AgentMiddleware[CompactedState, Any, Any]):
         refused = conversation.tokens
         conversation.narrow(refused * 9 // 10)
         self._learnt = self._model, conversation.window
-        if not await conversation.shorten(self._model, refused // 4) and not conversation.has_shrunk(refused):
+        # Of the messages alone: the system prompt and the tools stay as they are.
+        keep = expected_tokens(conversation.messages) // 4
+        if not await conversation.shorten(self._model, keep) and not conversation.has_shrunk(refused):
             raise error
         return await handler(conversation.request)
 
