@@ -46,6 +46,7 @@ class TestFindingFiles:
         assert (call["kind"], call["title"]) == ("search", "Find '*.py' in src")
         assert call["locations"] == [{"path": str(project / "src")}]
         assert call["rawOutput"] == {"files": 2, "is_cut": False}
+        assert at.asked == []
 
     def test_what_gitignore_leaves_out_is_found_only_where_it_is_named(self, desk, project):
         (project / ".gitignore").write_text("/src/deep/\n*.txt\n")
@@ -95,6 +96,7 @@ class TestSearching:
             {"path": str(project / "src/deep/c.py"), "line": 1},
         ]
         assert call["rawOutput"] == {"matches": 2, "is_cut": False, "left_out": []}
+        assert at.asked == []
 
     def test_lines_around_are_shown_and_case_ignored_if_wanted(self, desk, project):
         (project / "poem.txt").write_text("a\nb\nC\nd\ne\nf\ng\nH\nc\n")
@@ -165,6 +167,20 @@ class TestSearching:
         assert "TOKEN" not in content
         assert "(1 file was left out: reading has to be permitted; use read_file)" in content
         assert final_call(at.updates)["rawOutput"]["left_out"] == [".env"]
+
+    @pytest.mark.parametrize(
+        ("rule", "status", "asked"),
+        [
+            ('ask = ["search"]', "success", 1),
+            ('deny = ["search(src/**)"]', "error", 0),
+            ('deny = ["read(src/**)"]', "error", 0),
+        ],
+    )
+    def test_rules_about_searching_hold(self, desk, project, rule, status, asked):
+        (project / "coupler.toml").write_text(f"[permissions]\n{rule}\n")
+        at = desk()
+        assert one(at.does(["search", {"pattern": "x", "directory": "src"}]))[0] == status
+        assert len(at.asked) == asked
 
     @pytest.mark.parametrize(
         ("arguments", "problem"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path, PurePath
 from typing import Annotated, Any
 
@@ -13,11 +15,12 @@ from coupler.bridges.langchain.editor.finder import Quest, find
 from coupler.bridges.langchain.editor.finding.glob import expanded
 from coupler.bridges.langchain.editor.found import Found, in_lines, that_fit
 from coupler.bridges.langchain.editor.ripgrep import can_search, find_lines, ripgrep
-from coupler.bridges.langchain.editor.tool_use import permitted_use
+from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use, running_prompt
 from coupler.bridges.langchain.editor.unreadable import missing
 from coupler.bridges.langchain.editor.unsaved import unsaved_texts
 from coupler.bridges.langchain.tool_calls.own_title import Told
 from coupler.files.boundary import FilePath, find_inside
+from coupler.permission.action import Action
 from coupler.process import SpawnError
 
 MOST_FILES = 500
@@ -61,7 +64,7 @@ async def find_files(
 
     The answer is in the order of paths; if there are too many, the newest are named.
     """
-    async with permitted_use("Find", "search", directory) as use:
+    async with _permitted("Find", directory) as use:
         place = await asyncio.to_thread(_existing, directory, use.prompt)
         quest = Quest(place.real, _checked(glob, place), None, MOST_FILES)
         found = await _find(use.prompt, quest, place)
@@ -90,7 +93,7 @@ async def search(
     files leave out is not searched, unless you name its directory or the file itself.
     """
     _check(pattern, context)
-    async with permitted_use("Search", "search", directory) as use:
+    async with _permitted("Search", directory) as use:
         place = await asyncio.to_thread(_existing, directory, use.prompt)
         quest = Quest(
             place.real, _checked(glob, place), pattern, MOST_LINES, ignore_case, min(context, MOST_CONTEXT)
@@ -109,6 +112,21 @@ async def search(
             text += f"\n({_files(left_out)} left out: reading has to be permitted; use read_file)"
         outcome = {"matches": found.matches, "is_cut": is_cut, "left_out": sorted(left_out)}
         return text.strip("\n") or "Nothing fits.", outcome
+
+
+@asynccontextmanager
+async def _permitted(verb: str, directory: str) -> AsyncIterator[ToolUse]:
+    """A use that is permitted: what it looks at is only read, and what must not be read is left out.
+
+    So it is judged as reading, unless somebody has said something about searching.
+    """
+    prompt = running_prompt()
+    session = prompt.session
+    place = find_inside(directory, session.cwd, (*session.roots, *session.readable_places))
+    action = Action(kind="search", paths=(place.shown,), cwd=session.cwd, roots=session.roots)
+    verdict = await session.project.permitting().judge(action)
+    async with permitted_use(verb, "search" if verdict.is_ruled else "read", directory) as use:
+        yield use
 
 
 async def _find(prompt: Current, quest: Quest, place: FilePath) -> Found:
@@ -171,8 +189,6 @@ def _check(pattern: str, context: int) -> None:
 
 
 async def _not_readable(prompt: Current, paths: set[str]) -> set[str]:
-    from coupler.permission.action import Action
-
     session, permitting = prompt.session, prompt.session.project.permitting()
     roots = (*session.roots, *session.readable_places)
     refused = set()
