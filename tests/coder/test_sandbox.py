@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from coder.script import use
+from coder.served_coder import Coder, tree, write
 from coder.waiting import until
 from coder.workers import desk, project, workers
 from coupler.coder.sandbox_line import View, sandbox_line
@@ -241,3 +243,34 @@ class TestWithout:
         ((status, told),) = at.does(["run_command", {"command": "touch made"}])
         assert status == "error"
         assert "bubblewrap does not work here: No permissions to create a new namespace" in told
+
+
+@needs_sandbox
+def test_the_users_settings_put_the_coders_commands_into_it_and_it_leaves_nothing(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "temporary"
+    own.mkdir()
+    served = coder.served(config='[coder]\nsandbox = "on"\n', env={"TMPDIR": str(own)})
+    command = f"echo new > made; touch /tmp/kept; touch {tmp_path}/outside; echo over"
+    coder.model.plays(use("run_command", command=command), "Done.")
+    editor = served.opened(project)
+
+    editor.prompt("Run it", "allow_once")
+
+    assert "over\n(exit code 0)" in coder.model.last.result
+    assert (tree(project), (tmp_path / "outside").exists()) == ({"made": "new\n"}, False)
+    assert len([*own.glob("coupler-sandbox-*/kept")]) == 1
+    editor.close()
+    assert [*own.glob("coupler-sandbox-*")] == []
+
+
+def test_a_project_cannot_take_it_away(coder: Coder, project: Path) -> None:
+    write(project, {"coupler.toml": '[coder]\nsandbox = "off"\n'})
+    served = coder.served(config='[coder]\nsandbox = "on"\n', env={"PATH": "/nowhere"})
+    coder.model.plays(use("run_command", command="touch made"), "Done.")
+
+    served.opened(project).prompt("Run it", "allow_once")
+
+    assert "no command is run" in coder.model.last.result
+    assert "made" not in tree(project)

@@ -30,7 +30,6 @@ from coupler.coder.model.keyring import Keyring
 from coupler.coder.modes import mode_middleware
 from coupler.coder.profile import CODER, Profile
 from coupler.coder.prompt import PromptMiddleware
-from coupler.coder.sandbox import Sandbox
 from coupler.coder.tools.ask import ask_tools
 from coupler.coder.tools.delegate import delegate_tools
 from coupler.coder.tools.fetch import fetch_tools
@@ -79,14 +78,16 @@ class _Assembly:
         self._keyring = keyring
         self._model = next(iter(models.values()))
         self._modes = mode_middleware(workplace.session, setup.profile, setup.mode, setup.profiles)
-        self._sandbox = Sandbox(setup.sandbox, workplace.session, (workplace.outputs.directory,))
+        workplace.sandbox.setting = setup.sandbox
 
     def graph(self) -> Graph:
         """The agent that talks to the user."""
         session = self._workplace.session
         talking = [*ask_tools(session), *plan_tools(session)]
-        tools = [*self._tools(), *talking, *delegate_tools(self._for_sub_agent, session)]
-        own = [SkillCommands(self._skills), acp.plan(), acp.models(self._models)]
+        delegating = delegate_tools(self._for_sub_agent, session, self._setup.profile)
+        tools = [*self._tools(), *talking, *delegating]
+        news = JobNews(self._workplace.jobs)
+        own = [SkillCommands(self._skills), news, acp.plan(), acp.models(self._models)]
         return self._made(self._setup.profile, tools, own)
 
     def _for_sub_agent(self, sub_agent: SubAgent) -> Graph:
@@ -108,7 +109,6 @@ class _Assembly:
             PromptMiddleware(self._skills, profile.system, profile.context),
             NestedInstructions(),
             KeptOutputs(self._workplace.outputs),
-            JobNews(self._workplace.jobs),
             acp.tools(),
             # Behind what adds tools: a mode says which of them there are.
             self._modes,
@@ -122,6 +122,6 @@ class _Assembly:
         """What every agent of the session has."""
         place = self._workplace
         yield from file_tools(place.session)
-        yield from shell_tools(place.session, place.jobs, place.outputs, self._sandbox)
+        yield from shell_tools(place.session, place.jobs, place.outputs, place.sandbox)
         yield from fetch_tools(place.session)
         yield from skill_tools(self._skills)

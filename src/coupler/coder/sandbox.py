@@ -45,8 +45,9 @@ class SandboxError(OSError):
 class Sandbox:
     """The sandbox of one session's commands, as the user has set it."""
 
-    def __init__(self, setting: Setting, session: Session, readable: Sequence[Path] = ()) -> None:
-        self._setting = setting
+    def __init__(self, session: Session, readable: Sequence[Path] = (), *, setting: Setting = "off") -> None:
+        self.setting = setting
+        """Whether commands run in it: never, where there is one, or only in one."""
         self._session = session
         self._readable = readable
         self._is_looked_for = False
@@ -56,14 +57,14 @@ class Sandbox:
 
     async def words(self, command: Sequence[str], directory: str) -> list[str]:
         """The command as it is to be run. Raises `SandboxError` if it must not be run at all."""
-        if self._setting == "off":
+        if self.setting == "off":
             return [*command]
         if not self._is_looked_for:
             self._problem = self._warning = await self._looked_for()
             self._is_looked_for = True
         if self._problem is None:
             return [*await in_thread(self._line), "--chdir", directory, "--", *command]
-        if self._setting == "on":
+        if self.setting == "on":
             raise SandboxError(
                 f'no command is run: `coder.sandbox` is "on", but {self._problem}. '
                 'The user has to see to that, or set it to "auto" or "off"'
@@ -73,7 +74,7 @@ class Sandbox:
     def take_warning(self) -> str | None:
         """Why there is no sandbox, for the user who wanted one where there is one; told once."""
         warning, self._warning = self._warning, None
-        return warning if self._setting == "auto" else None
+        return warning if self.setting == "auto" else None
 
     def close(self) -> None:
         """The session is over."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from coupler.coder.background import BackgroundJobs
 from coupler.coder.outputs import Outputs
+from coupler.coder.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -18,7 +19,9 @@ class Workplace:
         self.session = session
         self.outputs = Outputs(session)
         self.jobs = BackgroundJobs(session, self.outputs)
+        self.sandbox = Sandbox(session, [self.outputs.directory])
 
     async def close(self) -> None:
         """The session is left."""
         await self.jobs.close()
+        self.sandbox.close()

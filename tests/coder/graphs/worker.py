@@ -65,7 +65,7 @@ class Worker(Agent):
     async def opened(self, session):
         outputs = Outputs(session)
         self.jobs = BackgroundJobs(session, outputs)
-        self.sandbox = Sandbox(os.environ.get("SANDBOX", "off"), session, [outputs.directory])
+        self.sandbox = Sandbox(session, [outputs.directory], setting=os.environ.get("SANDBOX", "off"))
         graph = create_agent(
             ScriptedModel(script=obey),
             [
