@@ -44,6 +44,8 @@ def test_what_a_profile_leaves_open_is_as_the_one_below_has_it(configured):
         agent = "reviewer"
         model = "openai:large"
         mcp = ["issues"]
+        [mcp.issues]
+        command = "issues-mcp"
     """)
 
     strict = profile_of("strict", config)
@@ -94,3 +96,12 @@ def test_a_profile_is_started_by_its_own_name(configured):
 
     assert chosen is not None
     assert chosen.command == ("coupler", "serve", "--agent", "reviewer")
+
+
+def test_an_mcp_server_that_is_not_set_is_refused_by_name(configured):
+    config = configured(
+        '[agents.reviewer]\nagent = "coder"\nmcp = ["isues"]\n[mcp.issues]\ncommand = "issues"\n'
+    )
+
+    with pytest.raises(ProfileError, match="'isues', which is not set: did you mean 'issues'"):
+        profile_of("reviewer", config)

@@ -27,6 +27,8 @@ class Project:
         """Where its file is, else its repository, else the session's own directory."""
         self._choices = choices
         self._permitting: Permitting | None = None
+        self.used_servers: frozenset[str] | None = None
+        """The names of the configured MCP servers that are used; None for all of them."""
 
     @classmethod
     def of(cls, cwd: str, environ: Mapping[str, str], choices: ChoiceStore | None) -> Project:
@@ -60,8 +62,10 @@ class Project:
     def mcp_servers(self) -> tuple[McpServer, ...]:
         """The MCP servers that the user has set, and the project if it is trusted."""
         from coupler.config import keys
+        from coupler.mcp.servers import server_name
 
-        return self.config[keys.MCP]
+        servers, used = self.config[keys.MCP], self.used_servers
+        return servers if used is None else tuple(each for each in servers if server_name(each) in used)
 
     def permitting(self) -> Permitting:
         """Who decides about tool calls; made when the first one asks, or there are rules to be checked."""

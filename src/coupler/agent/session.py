@@ -212,6 +212,14 @@ class Session:
         if is_another:
             await call_hook(self._agent.moved, self)
 
+    async def use_servers(self, names: Iterable[str] | None) -> None:
+        """Of the configured MCP servers use only these, or all of them; the client's own are used anyway."""
+        self.project.used_servers = None if names is None else frozenset(names)
+        if self._servers is not None:
+            from coupler.mcp.servers import merged
+
+            await self._servers.replace(merged(self.project.mcp_servers, self.place.mcp_servers))
+
     def go_on_from(self, record: SessionRecord) -> None:
         """Take up what was saved of the session; modes and options may still be unknown."""
         self._title = self._known_title = record.title

@@ -92,6 +92,9 @@ class Making:
         await asyncio.wait([self._preparing])
         from coupler.coder.assembly import assembled
 
+        session, profile = self._workplace.session, self.setup.profile
+        session.env.update(profile.env)
+        await session.use_servers(profile.mcp)
         agent = assembled(self.setup, self._workplace, self._preparing.result(), self._store)
-        await agent.opened(self._workplace.session)
+        await agent.opened(session)
         return agent

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from coupler.catalogue import is_coder, joined
 from coupler.config import keys
+from coupler.mcp.servers import server_name
 
 if TYPE_CHECKING:
     from coupler.config import Config
@@ -55,6 +56,8 @@ USUAL = Profile()
 def profile_of(name: str, config: Config) -> Profile:
     """The profile of this name; raises `ProfileError` if it does not stand on the coder."""
     tables = [*_tables(name, config)]
+    mcp = _first(table.mcp for table in tables)
+    _check_servers(name, mcp or (), config)
     weakest = tables[::-1]
     return Profile(
         name=name,
@@ -67,7 +70,7 @@ def profile_of(name: str, config: Config) -> Profile:
         deny=tuple(dict.fromkeys(rule for table in weakest for rule in table.deny)),
         context=tuple(dict.fromkeys(path for table in weakest for path in table.context)),
         skills=tuple(dict.fromkeys(path for table in weakest for path in table.skills)),
-        mcp=_first(table.mcp for table in tables),
+        mcp=mcp,
         hooks={event: lines for table in weakest for event, lines in table.hooks.items()},
         env={variable: value for table in weakest for variable, value in table.env.items()},
     )
@@ -88,6 +91,15 @@ def _tables(name: str, config: Config) -> Iterator[AgentTable]:
         if table.agent is None:
             return
         name = table.agent.partition(":")[0]
+
+
+def _check_servers(name: str, servers: Iterable[str], config: Config) -> None:
+    known = [server_name(server) for server in config[keys.MCP]]
+    for server in servers:
+        if server not in known:
+            nearest = difflib.get_close_matches(server, known, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"write [mcp.{server}], or leave it out"
+            raise ProfileError(f"the agent {name} uses the MCP server {server!r}, which is not set: {hint}")
 
 
 def _no_profile(name: str, config: Config) -> str:

@@ -64,7 +64,15 @@ class _Said(NamedTuple):
     model: str | None
     base_url: str | None
     is_for_others: bool = False
-    """Whether its address also goes with an `openai:` model that a stronger one names."""
+    """Whether its address also goes with an `openai:` model that a stronger one names.
+
+    It is where the user's `openai:` models are; a project's address is for the project's model.
+    """
+
+    def is_for(self, provider: str) -> bool:
+        """Whether the address goes with another model of this provider."""
+        is_same = self.model is None or parsed(self.model)[0] == provider
+        return self.is_for_others and provider == "openai" and is_same
 
 
 def chosen(
@@ -121,10 +129,9 @@ def _said(config: Config) -> list[_Said]:
     model, address = (config.settings.get(key.name) for key in (keys.CODER_MODEL, keys.CODER_BASE_URL))
     if model is None or address is None:
         return [_Said(config[keys.CODER_MODEL], config[keys.CODER_BASE_URL])]
+    is_users = address.origin.layer != "project"
     if _LAYERS.index(address.origin.layer) >= _LAYERS.index(model.origin.layer):
-        return [_Said(model.value, address.value)]
-    # A project's address is for the project's model: whoever names another one has not asked for it.
-    is_users = address.origin.layer == "user"
+        return [_Said(model.value, address.value, is_for_others=is_users)]
     return [_Said(model.value, None), _Said(None, address.value, is_for_others=is_users)]
 
 
@@ -136,7 +143,7 @@ def _resolved(said: list[_Said], environ: Mapping[str, str]) -> ModelChoice | No
     text = said[place].model or ""
     provider, name = parsed(text)
     fitting = [each.base_url for each in said[: place + 1]]
-    fitting += [each.base_url for each in said[place + 1 :] if provider == "openai" and each.is_for_others]
+    fitting += [each.base_url for each in said[place + 1 :] if each.is_for(provider)]
     address = next((each for each in fitting if each is not None), None)
     if address is not None and (problem := address_problem(address)):
         raise ModelError(f"The address of {text} {problem}.")
