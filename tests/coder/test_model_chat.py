@@ -191,6 +191,19 @@ class TestTrouble:
 
         assert failure.data["kind"] == kind
         assert words in str(failure)
+        assert KEY not in str(failure)
+
+    def test_a_key_that_a_server_repeats_is_in_no_error_however_it_is_asked(self) -> None:
+        with ModelServer([refuses(401, f"Incorrect API key: {KEY}")]) as server:
+            model = a_model("openai:m", server.url)
+            errors = []
+            for ask in (lambda: text_of(model), lambda: model.invoke("Hello")):
+                with pytest.raises(Exception, match="Incorrect API key") as caught:
+                    ask()
+                errors.append(caught.value)
+
+        for error in errors:
+            assert KEY not in f"{error!r} {error} {getattr(error, 'body', '')} {error.__cause__!r}"
 
     @pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
     def test_a_server_that_is_not_there_ends_as_a_sentence(self, provider: str) -> None:

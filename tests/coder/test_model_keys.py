@@ -153,6 +153,28 @@ class TestConcealing:
         assert USUAL not in repr(command)
         assert (command.update["more"], command.goto) == (1, "there")
 
+    def test_an_error_that_repeats_the_key_stays_the_same_error_without_it(self) -> None:
+        class RefusedError(Exception):
+            def __init__(self, message: str) -> None:
+                super().__init__(message)
+                self.message, self.body = message, {"error": {"message": message}}
+
+        raised = RefusedError(f"wrong key {USUAL}")
+
+        async def tool(_: Any) -> Any:
+            try:
+                raise OSError(f"answered: {USUAL}")
+            except OSError as cause:
+                raise raised from cause
+
+        middleware = KeyConcealment({"OPENAI_API_KEY": USUAL})
+        with pytest.raises(RefusedError) as caught:
+            asyncio.run(middleware.awrap_tool_call(None, tool))  # type: ignore[arg-type]
+
+        assert caught.value is raised
+        assert "OPENAI_API_KEY" in str(raised)
+        assert USUAL not in f"{raised!r} {raised.message} {raised.body} {raised.__cause__!r}"
+
     def test_what_has_no_key_is_left_as_it_is(self) -> None:
         message = ToolMessage([{"type": "text", "text": "plain"}], tool_call_id="1")
 

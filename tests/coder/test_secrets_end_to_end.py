@@ -31,6 +31,8 @@ for line in sys.stdin:
         case "tools/call":
             text = "server: " + repr(dict(os.environ))
             send(id=message["id"], result={"content": [{"type": "text", "text": text}]})
+        case _ if "id" in message:
+            send(id=message["id"], error={"code": -32601, "message": "no such method"})
 """
 
 TELLING_AGENT = """

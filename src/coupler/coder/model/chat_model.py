@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseChatModel
 
+from coupler.coder.model.concealment import ErrorConcealment, KeyConcealment
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.keyring import Keyring, missing_key
 from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, PROVIDERS, provider_of
@@ -53,6 +54,8 @@ def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatM
     model = made(choice, None if key is None else key.value)
     known = model.profile or {}
     model.profile = {**known, "max_input_tokens": _window(choice, known)}
+    if key is not None:
+        model.callbacks = [ErrorConcealment({key.name: key.value})]
     return model
 
 
@@ -75,8 +78,6 @@ def model_middleware(
     models: Mapping[str, BaseChatModel], keyring: Keyring | None = None
 ) -> list[AgentMiddleware[Any, Any]]:
     """What has to stand around the models: none reads a key, and Anthropic's are billed less for old text."""
-    from coupler.coder.model.concealment import KeyConcealment
-
     around: list[AgentMiddleware[Any, Any]] = []
     if keyring is not None and keyring.concealed:
         around.append(KeyConcealment(keyring.concealed))

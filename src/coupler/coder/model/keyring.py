@@ -32,6 +32,11 @@ class Key(Struct, frozen=True):
     source: str
     """For people: a variable, or `coupler login coder`."""
 
+    @property
+    def name(self) -> str:
+        """What is shown in its place."""
+        return self.source if self.source.isidentifier() else VARIABLE
+
     def __repr__(self) -> str:
         return f"Key(…, {self.source!r})"
 
@@ -61,8 +66,7 @@ class Keyring:
         """
         found = [key for choice in choices if (key := self.key_for(choice)) is not None]
         for key in found:
-            name = key.source if key.source in self._environ else VARIABLE
-            self._note(name, key.value)
+            self._note(key.name, key.value)
         for variable in sorted(_model_keys()):
             self._note(variable, self._environ.get(variable, "").strip())
         # The same key may stand under other names, and as a part of other values.
