@@ -10,11 +10,14 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from coupler.catalogue.choice import has_native, is_installed
 from coupler.catalogue.lookup import is_coder, joined
 from coupler.coder.delegation.other_agent import OtherAgent
 from coupler.coder.profile import CODER, Profile, profile_names, profile_of
 from coupler.config import keys
+from coupler.config.agent_tables import HookEvent
 
 if TYPE_CHECKING:
     from coupler.catalogue.entry import Entry
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
 
 EXPLORE = "explore"
 """The sub-agent that only reads."""
+
+TOOL_EVENTS: tuple[HookEvent, ...] = ("before_tool", "after_tool")
+"""The events of sub-agents that hooks hear of: sessions and turns are those of who talks to the user."""
 
 FORMS = ("", "acp", "native")
 
@@ -41,8 +47,10 @@ _OWN = {
 class Roster:
     """The agents of one session."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, own: Profile) -> None:
+        """`own` is the profile of whoever gives the tasks."""
         self._config = config
+        self._own = own
         self._tables: Mapping[str, AgentTable] = {table.name: table for table in config[keys.AGENTS]}
         self._entries = joined(config)
         self._profiles = profile_names(config)
@@ -62,10 +70,10 @@ class Roster:
     def find(self, name: str) -> Profile | OtherAgent:
         """The agent of a name; ValueError tells the model which ones there are."""
         base, _, form = name.partition(":")
-        if not form and (name == CODER or name in self._profiles):
-            return profile_of(name, self._config)
-        if not form and name == EXPLORE and name not in self._entries:
-            return profile_of(CODER, self._config)
+        if name == CODER or self.is_explorer(name):
+            return as_sub_agent(self._own, self._own)
+        if name in self._profiles:
+            return as_sub_agent(profile_of(name, self._config), self._own)
         if base in self._entries and not self._is_ours(base) and form in FORMS:
             return OtherAgent.of(name, self._entries[base].title, self._tables)
         raise ValueError(self._unknown(name))
@@ -92,6 +100,18 @@ class Roster:
         near = difflib.get_close_matches(name, names, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.names())}"
         return f"there is no agent {name[:100]!r}: {hint}"
+
+
+def as_sub_agent(profile: Profile, giver: Profile) -> Profile:
+    """A profile as one who works for another: what the giver denies and checks holds there as well."""
+    hooks = {
+        event: tuple(dict.fromkeys((*giver.hooks.get(event, ()), *profile.hooks.get(event, ()))))
+        for event in TOOL_EVENTS
+    }
+    deny = tuple(dict.fromkeys((*giver.deny, *profile.deny)))
+    return structs.replace(
+        profile, hooks={event: lines for event, lines in hooks.items() if lines}, deny=deny
+    )
 
 
 def _is_here(entry: Entry) -> bool:

@@ -21,14 +21,14 @@ from coupler.coder.delegation.other_agent import OtherAgent
 from coupler.coder.delegation.outcome import Outcome, Work
 from coupler.coder.delegation.roster import Roster
 from coupler.coder.delegation.sub_agent import LOOKING, SubAgent, SubAgentMiddleware
-from coupler.coder.profile import CODER, Profile, ProfileError
+from coupler.coder.profile import CODER, USUAL, Profile, ProfileError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.bridges.langchain.current import Current
     from coupler.bridges.langchain.tool_calls.own_title import Told
 
-LONGEST_TASK = 50_000
+LONGEST_TASK = 20_000
 """Characters of a task."""
 
 LONGEST_SHOWN = 4000
@@ -41,17 +41,18 @@ MOST_AT_ONCE = 4
 """Tasks of one session that are worked on at the same time; others wait."""
 
 
-def delegate_tools(make_graph: MakeGraph, session: Session) -> list[BaseTool]:
+def delegate_tools(make_graph: MakeGraph, session: Session, profile: Profile = USUAL) -> list[BaseTool]:
     """The tool to give a task to somebody else; nothing in an agent that works for another one itself.
 
-    `make_graph` puts the coder together for a sub-agent. Reads no disk but for which programs there are.
+    `make_graph` puts the coder together for a sub-agent. `profile` is that of the agent which has the tool:
+    its sub-agents are set up in the same way. Nothing is read but which programs there are.
     """
     # Imported on use: what starts other programs is not needed to offer it.
     from coupler.coder.delegation.remote import DELEGATED
 
     if os.environ.get(DELEGATED):
         return []
-    desk = _Desk(make_graph, session)
+    desk = _Desk(make_graph, session, profile)
     tool = session_tool(desk.delegate, "think", session, title=_title_of)
     tool.description = f"{tool.description}\n\nAgents:\n" + "\n".join(desk.roster.lines())
     return [tool]
@@ -60,8 +61,8 @@ def delegate_tools(make_graph: MakeGraph, session: Session) -> list[BaseTool]:
 class _Desk:
     """Gives out the tasks of one session."""
 
-    def __init__(self, make_graph: MakeGraph, session: Session) -> None:
-        self.roster = Roster(session.project.config)
+    def __init__(self, make_graph: MakeGraph, session: Session, profile: Profile) -> None:
+        self.roster = Roster(session.project.config, profile)
         self._make_graph = make_graph
         self._session = session
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
