@@ -24,7 +24,7 @@ def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
 
     again = coder.served(home=served.home)
     editor, told = again.loaded(before.session, project)
-    coder.model.plays(EDIT, "Now it says two.")
+    coder.model.plays(use("read_file", path="a.py"), EDIT, "Now it says two.")
     turn = editor.prompt("Make it two", "allow_once")
 
     assert texts(told) == "It says one."
@@ -44,7 +44,9 @@ def test_after_a_kill_in_the_middle_of_a_tool_the_session_goes_on_with_what_was_
     coder.model.plays(use("read_file", path="a.py"), "It says one.")
     before = served.opened(project)
     before.prompt("Read a.py")
-    coder.model.plays(("I wait.", use("run_command", command="echo $$ > pid; echo begun $((2 * 3)); exec sleep 600")))
+    coder.model.plays(
+        ("I wait.", use("run_command", command="echo $$ > pid; echo begun $((2 * 3)); exec sleep 600"))
+    )
     before.begin("Now run it")
     before.until(lambda frame: "begun 6" in str(frame), "allow_once")
     pid = pid_in(project / "pid")

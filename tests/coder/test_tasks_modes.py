@@ -66,6 +66,7 @@ def test_where_nothing_may_change_nothing_can(coder: Coder, project: Path, mode:
         project,
         [
             READ,
+            use("search", pattern="one"),
             EDIT,
             use("write_file", path="b.py", content="x"),
             use("run_command", command="touch made"),
@@ -78,7 +79,7 @@ def test_where_nothing_may_change_nothing_can(coder: Coder, project: Path, mode:
 
     assert tree(project) == {"a.py": "one\n"}
     assert editor.asked == []
-    assert [each["status"] for each in turn.uses] == ["completed", "failed", "failed", "failed"]
+    assert [each["status"] for each in turn.uses] == ["completed"] * 2 + ["failed"] * 3
     assert not {"edit_file", "write_file", "run_command"} & coder.model.asked[0].tools
     assert {"read_file", "search", "find_files"} <= coder.model.asked[0].tools
     assert turn.reason == "end_turn"
@@ -104,7 +105,7 @@ def test_a_plan_that_is_approved_is_carried_out_in_the_same_turn(coder: Coder, p
     assert len(editor.asked) == 1
     assert plan.splitlines()[1][3:] in str(turn.updates)
     switches = [update["currentModeId"] for update in turn.of("current_mode_update")]
-    assert switches == ["accept-edits"]
+    assert switches[-1] == "accept-edits"
     assert "edit_file" in coder.model.last.tools
     assert (turn.reason, turn.last_message) == ("end_turn", "It is done.")
 
@@ -116,7 +117,7 @@ def test_a_plan_that_is_not_approved_changes_nothing(coder: Coder, project: Path
     turn = editor.prompt("Make it two", "reject_once")
 
     assert tree(project) == {"a.py": "one\n"}
-    assert turn.of("current_mode_update") == []
+    assert {update["currentModeId"] for update in turn.of("current_mode_update")} <= {"planning"}
     assert turn.use["status"] == "failed"
     assert "edit_file" not in coder.model.last.tools
 

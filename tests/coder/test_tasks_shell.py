@@ -118,7 +118,7 @@ def test_a_background_job_lives_over_turns_tells_what_is_new_and_is_stopped(
     editor = begun(
         coder,
         project,
-        lambda asked: use("command_output", id=job_in(asked.results[0]), wait=5),
+        lambda asked: use("command_output", id=job_in(asked.results[0]), wait=0.1),
         lambda asked: use("stop_command", id=job_in(asked.results[0])),
         "Stopped.",
     )

@@ -57,14 +57,17 @@ _RUNNERS = (
 """Commands that run what the project itself has, which a rule for all commands does not mean."""
 
 _CHANGES = ("edit", "delete", "move", "execute")
+_SEARCH = "search"
+"""Inside of the session's directories: the coder's own tools leave out what it may not read."""
 
 _RULES: Mapping[str, ModeRules] = {
-    ACCEPT_EDITS: ModeRules.parse("Accept edits", allow=("edit",), ask=STEERING),
-    READ_ONLY: ModeRules.parse("Read only", deny=_CHANGES),
-    PLANNING: ModeRules.parse("Plan", deny=_CHANGES),
+    INTERACTIVE: ModeRules.parse("Ask", allow=(_SEARCH,)),
+    ACCEPT_EDITS: ModeRules.parse("Accept edits", allow=(_SEARCH, "edit"), ask=STEERING),
+    READ_ONLY: ModeRules.parse("Read only", allow=(_SEARCH,), deny=_CHANGES),
+    PLANNING: ModeRules.parse("Plan", allow=(_SEARCH,), deny=_CHANGES),
     AGENTIC: ModeRules.parse("Auto", allow=("*", *_RUNNERS), ask=STEERING),
 }
-"""By the mode's id; to ask is what the engine does without any."""
+"""By the mode's id; to ask is what the engine does about all that is in none of them."""
 
 _LOOKING = (*(f"{KIND}{kind}" for kind in ("read", "search", "think")), "ask_user")
 _TOOLS = {
