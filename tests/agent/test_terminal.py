@@ -140,6 +140,15 @@ class TestRunning:
         assert text.endswith("99999\n100000\n")
         assert "left out" in text
 
+    def test_who_listens_hears_all_of_it_as_it_was_written(self, share):
+        client, session = share(OBEDIENT)
+        script = shell(r"seq 100000; printf '\377'", ", output_limit=12, heard=heard.append")
+        said = "len(b''.join(heard)), b''.join(heard)[:4], b''.join(heard)[-8:]"
+
+        updates, _ = client.prompt(session, f"heard = []\n{script}\nawait turn.say(repr(({said})))")
+
+        assert eval(texts(updates)) == (588_896, b"1\n2\n", b"100000\n\xff")
+
     def test_bytes_that_are_no_text_are_replaced_and_characters_are_not_torn(self, share):
         client, session = share(OBEDIENT)
         script = r"printf '\303'; sleep 0.1; printf '\251 \377 \303'"

@@ -14,6 +14,7 @@ from coder.workers import desk, project, workers
 from coupler.agent.veil import Veil
 from coupler.coder import outputs as kept
 from coupler.coder.outputs import Outputs, delete_old_outputs, delete_outputs, directory_of
+from coupler.home import NoHomeError
 
 __all__ = ["desk", "project", "workers"]
 
@@ -67,6 +68,10 @@ def session(id="s1"):
     return SimpleNamespace(id=id, secrets=Veil(), readable_places=set())
 
 
+def _no_home():
+    raise NoHomeError("this user has no home directory")
+
+
 class TestOnTheDisk:
     def test_a_session_may_read_its_own_and_no_others(self, home):
         one = session()
@@ -77,6 +82,11 @@ class TestOnTheDisk:
         for id in ("../../etc", "a/b", ".", "", "x" * 300):
             assert directory_of(id).parent == home / "outputs"
             assert directory_of(id).name not in ("", ".", "..")
+
+    def test_a_user_without_a_home_keeps_nothing(self, monkeypatch):
+        monkeypatch.delenv("COUPLER_HOME", raising=False)
+        monkeypatch.setattr(kept, "data_directory", _no_home)
+        assert Outputs(session()).keep("text", "tool") is None
 
     def test_a_character_that_comes_in_two_pieces_stays_one(self, home):
         file = Outputs(session()).begin("tool")

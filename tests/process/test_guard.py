@@ -64,6 +64,17 @@ def test_a_group_ends_when_its_owner_was_killed(work: str) -> None:
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
+def test_a_guard_has_none_of_our_secrets(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "secret")
+    guard = Guard.over(sleeper.pid)
+    assert guard is not None
+    [watching] = [child for child in psutil.Process().children() if "coupler-guard" in child.cmdline()]
+    assert "API_KEY" not in watching.environ()
+    guard.dismiss()
+
+
 def test_a_dismissed_guard_is_gone_and_has_touched_nothing(sleeper: subprocess.Popen[bytes]) -> None:
     guard = Guard.over(sleeper.pid)
     assert guard is not None

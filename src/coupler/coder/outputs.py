@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coupler.home import data_directory
+from coupler.home import NoHomeError, data_directory
 from coupler.process.ring import Ring
 from coupler.secrets import Masker, Stream
 
@@ -164,7 +164,11 @@ def _delete_old_outputs_once() -> None:
 
 
 def _all_outputs() -> Path:
-    return Path(data_directory()) / "outputs"
+    try:
+        return Path(data_directory()) / "outputs"
+    except NoHomeError:
+        # Where nothing can be, nothing is kept.
+        return Path(os.devnull) / "outputs"
 
 
 def _new_file(directory: Path, of: str) -> tuple[int, str]:

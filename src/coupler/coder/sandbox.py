@@ -14,15 +14,16 @@ A sandbox comes on top of the rules and takes nothing from them: a command is ju
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coupler.coder.sandbox_line import View, sandbox_line
-from coupler.home import config_directory, data_directory, home_directory
+from coupler.home import NoHomeError, config_directory, data_directory, home_directory
 from coupler.process import Environment, Job, SpawnError
 from coupler.thread import in_thread
 
@@ -114,18 +115,27 @@ class Sandbox:
         if self._temporary is None:
             self._temporary = tempfile.mkdtemp(prefix="coupler-sandbox-")
         variables = self._session.env
-        home, settings = home_directory(variables), config_directory(variables)
+        home = home_directory(variables)
         return sandbox_line(
             program,
             View(
                 roots=self._session.roots,
                 temporary=self._temporary,
                 home=None if home is None else Path(home),
-                hidden=[Path(data_directory()), *([] if settings is None else [Path(settings)])],
+                hidden=_own_directories(variables),
                 readable=self._readable,
                 path=variables.get("PATH", ""),
             ),
         )
+
+
+def _own_directories(variables: Mapping[str, str]) -> list[Path]:
+    """Where Coupler keeps sessions, keys and settings."""
+    settings = config_directory(variables)
+    own = [] if settings is None else [Path(settings)]
+    with contextlib.suppress(NoHomeError):
+        own.append(Path(data_directory()))
+    return own
 
 
 async def _trial(words: Sequence[str], session: Session) -> str | None:

@@ -13,6 +13,8 @@ def start_sentry(script: str, name: str, *words: str) -> "tuple[subprocess.Popen
         process = subprocess.Popen(
             ["/bin/sh", "-c", script, name, *words],
             cwd="/",
+            # It outlives us, and has no use for the keys among our variables.
+            env={"PATH": os.environ.get("PATH", os.defpath)},
             stdin=read_end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

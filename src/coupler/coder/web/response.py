@@ -14,6 +14,7 @@ from msgspec import Struct
 from coupler.__about__ import __version__
 from coupler.coder.web.address import resolved
 from coupler.coder.web.errors import FetchError
+from coupler.thread import in_thread
 
 if TYPE_CHECKING:
     import httpx
@@ -71,7 +72,7 @@ async def _answer(url: httpx.URL, *, may_be_private: bool) -> AsyncIterator[http
 
     proxy = _proxy_for(url)
     # Nothing of the surroundings goes along: no cookies, and no passwords of ~/.netrc.
-    context = httpx.create_ssl_context(trust_env=True)
+    context = await in_thread(lambda: httpx.create_ssl_context(trust_env=True))
     async with httpx.AsyncClient(verify=context, proxy=proxy, trust_env=False, timeout=TIME) as client:
         if proxy is not None:
             await _refuse_if_private(url, may_be_private=may_be_private)
