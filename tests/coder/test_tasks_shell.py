@@ -11,7 +11,6 @@ from coder.served_coder import Coder, tree, write
 from coder.waiting import is_gone, pid_in
 from process.test_child import is_running
 
-
 SAYS_BEGUN = "echo $$ > pid; echo begun $((2 * 3))"
 BEGUN = "begun 6"
 """A command that tells when it runs, and what it says then, which is not in its own words."""
