@@ -12,6 +12,7 @@ from agent.steps import cancel, end_of, leave, text_of, update_of
 from bridges.acting import Stage
 from bridges.ordering import TO_ORDER, Order, accepted, selected
 from process.test_child import gone_within
+from providers.stub import Stub, path_with
 from raw_client import PATIENCE
 
 AGENT = Path(__file__).parent / "delegated_agent.py"
@@ -52,6 +53,10 @@ mode = "read-only"
 agent = "coder"
 tools.deny = ["tool:lookup"]
 
+[agents.native]
+agent = "claude:native"
+mode = "allow_all"
+
 [agents.gone]
 command = ["no-such-program-anywhere"]
 """
@@ -84,12 +89,25 @@ def own_home(tmp_path_factory, log):
 
 
 @pytest.fixture(scope="module")
-def staged(own_home):
+def programs(tmp_path_factory):
+    """A directory of the PATH."""
+    return tmp_path_factory.mktemp("bin")
+
+
+@pytest.fixture(scope="module")
+def claude(programs):
+    """A program that stands in for a vendor's command line, which asks nobody."""
+    return Stub(programs, "claude").streams("claude-current")
+
+
+@pytest.fixture(scope="module")
+def staged(own_home, programs):
     """One process for each set of capabilities."""
     started = {}
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("MODEL_KEY", "sk-held-back")
         patch.setenv("SEEN", "by all")
+        patch.setenv("PATH", path_with(programs))
 
         def stage(capabilities):
             key = json.dumps(capabilities)
@@ -412,6 +430,19 @@ class TestProfiles:
 
         assert report[0][0] == "error"
         assert "the profile strict" in report[0][1]
+
+
+def test_a_program_that_asks_nobody_may_only_read_whatever_its_profile_says(delegating, claude):
+    at = delegating()
+
+    status, content, call = delegated(at, "say hello", "native")
+
+    (run,) = claude.runs
+    assert (status, call["status"]) == ("success", "completed"), content
+    assert "--dangerously-skip-permissions" not in run["argv"]
+    assert "--disallowedTools" in run["argv"]
+    assert "say hello" in run["stdin"]
+    assert "MODEL_KEY" not in run["env"]
 
 
 def _begun(at, task):
