@@ -166,8 +166,10 @@ class Policy:
         return cls(value)
 
     async def answer(self, request: PermissionRequest) -> RequestPermissionOutcome:
-        """The outcome to send."""
-        verdict = self._decide(request)
+        """The outcome to send. What wrecks a machine or a home is rejected, whoever decides."""
+        verdict: Verdict | Awaitable[Verdict] = False
+        if await _never(request) is None:
+            verdict = self._decide(request)
         if inspect.isawaitable(verdict):
             verdict = await verdict
         option = _option(request, verdict)
@@ -175,8 +177,21 @@ class Policy:
 
     async def remedy(self, request: PermissionRequest) -> str | None:
         """What would allow a request that was rejected, if it was not a function that said no."""
+        if (reason := await _never(request)) is not None:
+            return reason
         remedy = self._remedy
         return None if remedy is None else await in_thread(lambda: remedy(request))
+
+
+async def _never(request: PermissionRequest) -> str | None:
+    """Why nobody may allow a call; one that names neither a path nor a command is none of these."""
+    call = request.tool_call
+    if not (call.locations or call.content or isinstance(call.raw_input, dict | list)):
+        return None
+    # Imported on use: the engine is needed once an agent asks.
+    from coupler.client.rules import never
+
+    return await in_thread(lambda: never(request))
 
 
 async def _allow_reads(request: PermissionRequest) -> bool:

@@ -55,6 +55,12 @@ class Rules:
         return max(verdict, by_title, key=lambda each: _STRICTNESS[each.decision])
 
 
+def never(request: PermissionRequest) -> str | None:
+    """Why nobody may allow a call, if that is so: no rule, policy, function or answer."""
+    verdict = _judged([], action_of(request), request)
+    return verdict.reason if verdict.is_final else None
+
+
 def is_reading(request: PermissionRequest) -> bool:
     """Whether a call only looks at ordinary files in the session's directories, as far as it tells."""
     if request.tool_call.kind not in READING_KINDS:
@@ -70,6 +76,8 @@ def is_reading(request: PermissionRequest) -> bool:
 
 def remedy(request: PermissionRequest) -> str:
     """What would allow the call, in words for people who use Python or the command line."""
+    if (reason := never(request)) is not None:
+        return reason
     if is_reading(request):
         return "allow it with the policy allow-reads (--permissions allow-reads)"
     everything = "everything with the policy allow-all (--permissions allow-all)"

@@ -60,7 +60,7 @@ _CHANGES = ("edit", "delete", "move", "execute")
 _SEARCH = "search"
 """Inside of the session's directories: the coder's own tools leave out what it may not read."""
 
-_RULES: Mapping[str, ModeRules] = {
+RULES: Mapping[str, ModeRules] = {
     INTERACTIVE: ModeRules.parse("Ask", allow=(_SEARCH,)),
     ACCEPT_EDITS: ModeRules.parse("Accept edits", allow=(_SEARCH, "edit"), ask=STEERING),
     READ_ONLY: ModeRules.parse("Read only", allow=(_SEARCH,), deny=_CHANGES),
@@ -140,5 +140,5 @@ def _mode_of(profile: Profile) -> CoderMode:
 def _rules_of(profile: Profile, mode: str) -> ModeRules:
     """The rules of a profile, on top of those of a mode."""
     own = ModeRules.parse(profile.name, allow=profile.allow, deny=profile.deny)
-    base = _RULES.get(mode, NO_MODE)
+    base = RULES.get(mode, NO_MODE)
     return ModeRules((*base.allow, *own.allow), base.ask, (*base.deny, *own.deny))

@@ -48,6 +48,8 @@ class Verdict(Struct, frozen=True):
     """Whether somebody wrote or chose that; else it is asked because nobody did."""
     is_doubtful: bool = False
     """Whether something in it cannot be judged, and might be anything."""
+    is_final: bool = False
+    """Whether it is denied for good: nobody could write a rule or give an answer that allows it."""
 
 
 class Ruling(Struct, frozen=True):
@@ -86,7 +88,8 @@ class Permissions:
         coverage = Coverage(action, self._project, roots)
         rulings = [self._rule_on(claim, coverage) for claim in claims_of(action, self._project, roots)]
         if denied := [ruling for ruling in rulings if ruling.decision == "deny"]:
-            return Verdict("deny", denied[0].reason, is_ruled=True)
+            final = [ruling for ruling in denied if isinstance(ruling.claim, Destruction)]
+            return Verdict("deny", (final or denied)[0].reason, is_ruled=True, is_final=bool(final))
         if asked := [ruling for ruling in rulings if ruling.decision == "ask"]:
             return Verdict(
                 "ask",

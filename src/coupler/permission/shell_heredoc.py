@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _DELIMITER = re.compile(rb"(['\"]?)([A-Za-z_][A-Za-z0-9_]*)\1")
 _HARMLESS_DOLLAR = re.compile(rb"\$(?![({\['\"])")
 
+_ESCAPES_IN_BODY = "has a here-document with backquotes or backslashes"
+_EXPANSIONS_IN_BODY = "has a here-document with an expansion that cannot be read"
+DOUBTS_ABOUT_BODY = frozenset({_ESCAPES_IN_BODY, _EXPANSIONS_IN_BODY})
+"""Doubts about what is in one; any other is about where it ends."""
+
 
 def doubt_about(source: bytes, redirect: Node) -> str | None:
     """Why this here-document cannot be judged, if it cannot."""
@@ -50,7 +55,7 @@ def _ends_at(source: bytes, first: int, delimiter: bytes, end: int, is_indented:
 
 def _doubt_about_body(text: bytes, offset: int, body: Node) -> str | None:
     if b"`" in text or b"\\" in text:
-        return "has a here-document with backquotes or backslashes"
+        return _ESCAPES_IN_BODY
     spans = [
         (node.start_byte - offset, node.end_byte - offset)
         for node in body.children
@@ -60,5 +65,5 @@ def _doubt_about_body(text: bytes, offset: int, body: Node) -> str | None:
         position = match.start()
         is_seen = any(start <= position < end for start, end in spans)
         if not is_seen and not _HARMLESS_DOLLAR.match(text, position):
-            return "has a here-document with an expansion that cannot be read"
+            return _EXPANSIONS_IN_BODY
     return None

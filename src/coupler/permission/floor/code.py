@@ -20,7 +20,8 @@ LONGEST = 20_000
 """Characters of a program that are looked at."""
 
 _LITERAL = re.compile(
-    r"""'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\\n]|\\.)*)`|q[qwx]?[{(/|]([^})/|]*)[})/|]"""
+    r"""'((?:[^'\\\n]|\\.){0,4000})'|"((?:[^"\\\n]|\\.){0,4000})"|`((?:[^`\\\n]|\\.){0,4000})`"""
+    r"""|\bq[qwx]?[{(/|]([^})/|]{0,200})[})/|]"""
 )
 _DELETING = re.compile(
     r"rmtree|remove_?tree|rimraf|\brm_r|\brm_rf|rmdirSync|rmSync|\brmdir\b|removedirs|removeAll|RemoveAll"

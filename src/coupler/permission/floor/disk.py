@@ -127,7 +127,17 @@ def _everything(what: str) -> Judge:
     return lambda given, places: Finding(f"would {what}")
 
 
+STOPPING = frozenset(
+    {
+        *("halt", "poweroff", "reboot", "shutdown", "kexec", "stop-computer", "restart-computer", "init"),
+        *("telinit", "systemctl", "kill", "pkill", "killall", "skill", "killall5"),
+    }
+)
+"""Programs that are known by nothing but their names."""
+
 DISK_PROGRAMS: dict[str, Judge] = {
+    "format": _only_with(r"[A-Za-z]:\\?", "format a drive"),
+    "format.com": _only_with(r"[A-Za-z]:\\?", "format a drive"),
     "dd": _writes_disk,
     "gdd": _writes_disk,
     "dcfldd": _writes_disk,
@@ -157,7 +167,7 @@ DISK_PROGRAMS: dict[str, Judge] = {
                 "mkfs.cramfs",
                 "mkfs.reiserfs",
             ),
-            *("format", "format.com", "pvcreate", "grub-install", "grub2-install", "extlinux", "lilo"),
+            *("pvcreate", "grub-install", "grub2-install", "extlinux", "lilo"),
         ),
         _formats,
     ),

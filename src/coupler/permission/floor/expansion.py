@@ -59,16 +59,20 @@ class Values:
         """All that a variable may be; UNKNOWN among them if that is not all."""
         self.output = output
         """All that a command in `$(…)` may print."""
+        self.is_cut = False
+        """Whether there were more readings than are looked at."""
 
 
 def expanded(source: str, values: Values, depth: int = 0) -> list[list[Reading]]:
     """What a word may become: alternatives, of which each is a list of words."""
     alternatives: list[list[Reading]] = [[]]
-    for piece in braces(source):
+    pieces = braces(source)
+    values.is_cut = values.is_cut or len(pieces) >= MOST_BRACES
+    for piece in pieces:
         found = _Expansion(piece, values, depth).readings()
-        alternatives = [
-            [*words, *_words(reading)] for words, reading in itertools.product(alternatives, found)
-        ][:MOST_READINGS]
+        values.is_cut = values.is_cut or len(alternatives) * len(found) > MOST_READINGS
+        ways = itertools.islice(itertools.product(alternatives, found), MOST_READINGS)
+        alternatives = [[*words, *_words(reading)] for words, reading in ways]
     return alternatives
 
 
@@ -228,8 +232,10 @@ class _Expansion:
         self._texts = [before + text for before in self._texts]
 
     def _fork(self, found: Sequence[str]) -> None:
-        ways = itertools.product(self._texts, found or ("",))
-        self._texts = [before + text for before, text in itertools.islice(ways, MOST_READINGS)]
+        found = found or ("",)
+        self._values.is_cut = self._values.is_cut or len(self._texts) * len(found) > MOST_READINGS
+        ways = itertools.islice(itertools.product(self._texts, found), MOST_READINGS)
+        self._texts = [before + text for before, text in ways]
 
 
 def _changed(value: str, sign: str, rest: str) -> Iterator[str]:

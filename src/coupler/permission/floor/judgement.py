@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 
 from coupler.permission.floor import code
 from coupler.permission.floor.arguments import Arguments
 from coupler.permission.floor.decoding import decodings
+from coupler.permission.floor.disk import STOPPING
+from coupler.permission.floor.effort import Effort
 from coupler.permission.floor.expansion import Reading
 from coupler.permission.floor.finding import Finding, worst
 from coupler.permission.floor.place import UNKNOWN, Places
@@ -19,6 +22,7 @@ from coupler.permission.inline_code import inline_code_at
 from coupler.permission.interpreter import is_interpreter
 from coupler.permission.line import Line
 from coupler.permission.shell import read_line
+from coupler.permission.shell_heredoc import DOUBTS_ABOUT_BODY
 from coupler.permission.word import ANYTHING, Word
 from coupler.permission.wrapper import is_starter, program_name
 
@@ -69,6 +73,12 @@ _INERT = frozenset(
     }
 )
 """Programs to which other programs' names are only words."""
+_CONTAINED = frozenset({"docker", "podman", "nerdctl", "kubectl", "buildah", "lxc", "incus", "distrobox"})
+"""Programs that start others in a system of their own."""
+_OFTEN_STARTED = frozenset(
+    {"rm", "shred", "dd", "mkfs", "mkfs.ext4", "wipefs", "chmod", "chown", "mv", "find"}
+)
+"""What is looked for behind programs that are not known to start others."""
 _MOVING = frozenset({"cd", "pushd", "chdir"})
 _PRINTING = frozenset({"echo", "printf", "yes"})
 _LISTING = frozenset({"git", "grep", "rg", "fd", "fdfind", "egrep"})
@@ -78,11 +88,12 @@ _FILTERING = frozenset(
 _CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "nawk", "sed", "gsed", "ed", "ex", "expect", "osascript"})
 
 _BOMB = re.compile(
-    r"(?P<name>[\w:.@-]+)\s*\(\s*\)\s*\{[^}]*?(?P=name)\s*(?:\|&?|&)\s*(?P=name)[^}]*?&"
-    r"|function\s+(?P<other>[\w:.@-]+)\s*(?:\(\s*\))?\s*\{[^}]*?(?P=other)\s*(?:\|&?|&)\s*(?P=other)[^}]*?&"
-    r"|while\s*(?::|true|\[\s*1\s*\])\s*;\s*do\s*(?:\$0|\S*/proc/self/exe|\$\{?BASH_SOURCE\S*)\s*&"
-    r"|(?:^|[;&|\s])(?:\./)?\$0\s*(?:\||&)\s*(?:\./)?\$0\s*&"
+    r"(?<![\w:.@-])(?:function\s{1,9})?(?P<name>[\w:.@-]{1,40})\s{0,9}(?:\(\s{0,9}\))?\s{0,9}\{[^}]{0,200}?"
+    r"(?P=name)\s{0,9}(?:\|&?|&)\s{0,9}(?P=name)[^}]{0,200}?&"
+    r"|while\s{0,9}(?::|true|\[\s?1\s?\])\s{0,9};\s{0,9}do\s{1,9}(?:\$0|/proc/self/exe|\$\{?BASH_SOURCE)[^;&]{0,40}&"
+    r"|(?:^|[;&|\s])(?:\./)?\$0\s{0,9}(?:\||&)\s{0,9}(?:\./)?\$0\s{0,9}&"
 )
+_SUBSTITUTION = re.compile(r"\$\(([^()]{1,2000})\)|`([^`]{1,2000})`")
 _SPELLED = re.compile(r"(?<![\w./-])(?:/\S*/)?([a-zA-Z][\w.-]*)\s[^\n'\"`)]*")
 
 
@@ -90,17 +101,21 @@ def findings(
     command: str | Sequence[str], line: Line, directory: str | None, roots: Sequence[str]
 ) -> list[Finding]:
     """What the floor has against a line that was read, in a session with these directories."""
-    judgement = Judgement(line, Places(roots, directory))
+    effort = Effort()
+    judgement = Judgement(line, Places(roots, directory), effort)
     found = worst(judgement.of_line(command if isinstance(command, str) else None))
+    if found is None and effort.is_spent:
+        found = Finding("is too much to be judged", is_fatal=False)
     return [found] if found is not None else []
 
 
 class Judgement:
     """Of one text, and of those that are found in it."""
 
-    def __init__(self, line: Line, places: Places, depth: int = 0) -> None:
+    def __init__(self, line: Line, places: Places, effort: Effort, depth: int = 0) -> None:
         self._line = line
         self._places = places
+        self._effort = effort
         self._depth = depth
         self._scope = Scope(line, places)
         self._found: list[Finding] = []
@@ -118,6 +133,7 @@ class Judgement:
         if text is not None and (self._line.doubts or cleaned(text) != text):
             self._roughly(text)
         self._fed()
+        self._effort.is_spent = self._effort.is_spent or self._scope.is_cut
         return self._found
 
     # Commands -----------------------------------------------------------------------------------------
@@ -130,9 +146,10 @@ class Judgement:
         """The words with what `find` and `xargs` would put in their places."""
         if all(word.is_plain or word.source for word in words):
             return words
-        sources = self._feeders()
+        sources = self._feeders
         return [word if word.is_plain or word.source else word._replace(source=sources) for word in words]
 
+    @cached_property
     def _feeders(self) -> str:
         """Where the line's other commands may get paths from, as braces."""
         fed: list[str] = []
@@ -161,14 +178,14 @@ class Judgement:
 
     def _spelled(self, words: Sequence[Reading]) -> None:
         """One reading of one command."""
-        if not words:
+        if not words or not self._effort.for_words(len(words)):
             return
         name = program_name(words[0].text)
         self._names.add(name)
         if name in _MOVING:
             self._move([word for word in words[1:] if word.text not in {"--", "-P", "-L", "-n"}])
         for known in self._known_as(words[0], name):
-            found = PROGRAMS[known](Arguments(words[1:]), self._places)
+            found = self._by_program(known, words[1:])
             self._note(_with_remedy(found) if any(word.is_bare for word in words) else found)
         if words[0].is_open or not name:
             self._by_unknown_program(words[1:])
@@ -183,7 +200,14 @@ class Judgement:
             return [known for known in PROGRAMS if fnmatchcase(known, name)] if has_letter else ["rm"]
         if name.startswith("mkfs."):
             return ["mkfs"]
+        if name in STOPPING and "/" in word.text and not word.text.startswith("/"):
+            return []  # a script of the project's, that is only called so
         return [name] if name in PROGRAMS else []
+
+    def _by_program(self, name: str, words: Sequence[Reading]) -> Finding | None:
+        if self._is_denied or not self._effort.for_words(len(words)):
+            return None
+        return PROGRAMS[name](Arguments(words), self._places)
 
     def _by_unknown_program(self, words: Sequence[Reading]) -> None:
         """A program that is only known when it runs, with words that smell of deletion."""
@@ -209,11 +233,11 @@ class Judgement:
         """What a command starts that its own words spell."""
         certain = [Word(word.text) for word in words]
         is_code = inline_code_at(certain) is not None or name in _CODE_PROGRAMS or is_interpreter(certain[0])
-        if is_code:
+        if is_code and name not in _CONTAINED:
             for word in words[1:]:
                 self._code(word.text)
                 self._read_as_shell(word.text.partition("=")[2].lstrip("!"))
-        if not (is_code or is_starter(name) or name in _READERS) and name in _INERT:
+        if name in _CONTAINED or (name in _INERT and not is_code and name not in _READERS):
             return
         directory = next(
             (value for option in ("-C", "--chdir", "-D") if (value := Arguments(words[1:]).value(option))),
@@ -223,8 +247,8 @@ class Judgement:
             self._places.directories.insert(0, directory.text)
         for place in range(1, len(words)):
             inner = program_name(words[place].text)
-            if inner in PROGRAMS and (is_starter(name) or len(words) > place + 1) and inner != "git":
-                self._note(_fatal(PROGRAMS[inner](Arguments(words[place + 1 :]), self._places)))
+            if inner in (PROGRAMS if is_starter(name) or is_code else _OFTEN_STARTED):
+                self._note(_fatal(self._by_program(inner, words[place + 1 :])))
             if is_starter(name) and re.search(r"\s", words[place].text):
                 self._read_as_shell(words[place].text)
         self._by_find(name, words)
@@ -240,7 +264,7 @@ class Judgement:
             inner = [word._replace(text=word.text.replace("{}", start.text)) for word in words[at + 1 :]]
             ended = next((i for i, word in enumerate(inner) if word.text in {";", "+", "\\;"}), len(inner))
             if inner and (known := program_name(inner[0].text)) in PROGRAMS:
-                self._note(PROGRAMS[known](Arguments(inner[1:ended]), self._places))
+                self._note(self._by_program(known, inner[1:ended]))
 
     def _written(self, alternatives: Sequence[Sequence[Reading]]) -> None:
         for reading in (reading for words in alternatives for reading in words):
@@ -256,7 +280,11 @@ class Judgement:
             self._note(Finding("would start processes until nothing works any more"))
         if plain != text and self._depth < DEEPEST:
             self._read_as_shell(plain)
-        for command in rough_commands(plain):
+        for inner in _SUBSTITUTION.finditer(plain):
+            self._read_as_shell(inner[1] or inner[2] or "")
+        commands = rough_commands(self._without_documents(plain))
+        self._scope.literals += [word for command in commands for word in command.words[1:]]
+        for command in commands:
             for name, source in command.assignments:
                 self._scope.give(name, source)
                 # What a command is given may be run by it, as a pager or an editor is.
@@ -268,6 +296,14 @@ class Judgement:
                 self._command([_as_written(source) for source in command.words])
         for text in self._scope.sources(without=frozenset({"HOME", "PWD"})):
             self._texts.append(text)
+
+    def _without_documents(self, text: str) -> str:
+        """The text without here-documents, if it is certain where they end: they are no commands."""
+        if any("here-document" in doubt and doubt not in DOUBTS_ABOUT_BODY for doubt in self._line.doubts):
+            return text
+        for body in self._line.fed:
+            text = text.replace(body, "\n") if "\n" in body else text
+        return text
 
     def _fed(self) -> None:
         """Texts that stand in the line, if something in it may run them."""
@@ -288,7 +324,9 @@ class Judgement:
     def _read_as_shell(self, text: str) -> None:
         if self._depth >= DEEPEST or not text.strip() or self._is_denied:
             return
-        inner = Judgement(read_line(text), self._places, self._depth + 1)
+        if not self._effort.for_text("shell", text):
+            return
+        inner = Judgement(read_line(text), self._places, self._effort, self._depth + 1)
         for name in self._line.variables:
             for word in self._line.variables[name]:
                 inner._scope.give(name, word.source or word.text)
@@ -296,6 +334,8 @@ class Judgement:
 
     def _code(self, text: str) -> None:
         """A program's text in another language, also one that it hides in itself."""
+        if not self._effort.for_text("code", text):
+            return
         starts = code.starts_something(text)
         for plain in decodings(text):
             self._note(code.destroys(plain, self._places))
@@ -309,7 +349,7 @@ class Judgement:
             for place, literal in enumerate(literals):
                 if program_name(literal) in PROGRAMS:
                     words = [Reading(each) for each in literals[place + 1 :]]
-                    self._note(_fatal(PROGRAMS[program_name(literal)](Arguments(words), self._places)))
+                    self._note(_fatal(self._by_program(program_name(literal), words)))
             for match in _SPELLED.finditer(plain):
                 if program_name(match[1]) in PROGRAMS:
                     self._read_as_shell(match[0])

@@ -73,6 +73,7 @@ class Places:
         self.roots = tuple(roots)
         self.directories: list[str] = [directory] if directory is not None else []
         """All that the line has been in; the last is where it is now."""
+        self._known: dict[tuple[object, ...], str | None] = {}
 
     @cached_property
     def homes(self) -> tuple[str, ...]:
@@ -89,10 +90,11 @@ class Places:
         """What would be lost with this path, if it is more than anybody lets an agent destroy."""
         if _DRIVE.fullmatch(text) and ("\\" in text or sys.platform == "win32" or len(text) == 2):
             return f"{text}, a drive or a directory of the system"
-        for path in self._paths(text, is_pattern):
-            if (what := self._named(path, is_pattern)) is not None:
-                return what
-        return None
+        key = (text, is_pattern, *self.directories)
+        if key not in self._known:
+            named = (self._named(path, is_pattern) for path in self._paths(text, is_pattern))
+            self._known[key] = next((what for what in named if what is not None), None)
+        return self._known[key]
 
     def own(self, text: str, *, is_pattern: bool = False) -> str | None:
         """What would be lost with this path, if it is all of the session's, or its history."""
@@ -133,10 +135,17 @@ class Places:
         return not self.directories or UNKNOWN in self.directories[-1]
 
     def _named(self, path: str, is_pattern: bool) -> str | None:
+        if not is_pattern and not _FOLDS:
+            return (
+                f"{path}, {self._protected[path]}" if path in self._protected else self._usually_named(path)
+            )
         for place, what in self._protected.items():
             if _fits(path, place, is_pattern):
                 return f"{place}, {what}"
-        bare = _without_wide(path) if is_pattern else path
+        return self._usually_named(_without_wide(path) if is_pattern else path)
+
+    def _usually_named(self, bare: str) -> str | None:
+        """What a path is that is no place of this user's or system's own, but of somebody's."""
         if bare in self.roots:
             return None
         if _HOME_OF_SOMEBODY.fullmatch(bare):

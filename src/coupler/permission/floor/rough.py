@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from coupler.permission.shell_tree import RESERVED
 
-LONGEST = 60_000
+LONGEST = 30_000
 """Characters that are read: of a longer text the beginning and the end."""
 
 _ENDS = frozenset(";&|\n(){}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?\+?=(.*)", re.ASCII | re.DOTALL)
+_DECLARING = frozenset({"export", "declare", "readonly", "local", "typeset"})
 _REDIRECTION = re.compile(r"(?:[0-9]*|&)(>>?\|?|<>|>&)(.*)", re.DOTALL)
 
 
@@ -128,6 +129,11 @@ def _command(words: list[str]) -> RoughCommand:
     assignments: list[tuple[str, str]] = []
     written: list[str] = []
     waits_for_file = False
+    if words[:1] == ["for"] and words[2:3] == ["in"]:
+        return RoughCommand((), tuple((words[1], word) for word in words[3:]))
+    if words and words[0] in _DECLARING:
+        found = (_ASSIGNMENT.fullmatch(word) for word in words[1:])
+        assignments = [(match[1], match[2]) for match in found if match is not None]
     for word in words:
         redirection = _REDIRECTION.fullmatch(word)
         if waits_for_file:

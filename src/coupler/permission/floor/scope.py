@@ -66,7 +66,13 @@ class Scope:
         found = [usual]
         for place, way in enumerate(ways):
             found += [[*usual[:place], other, *usual[place + 1 :]] for other in way[1:]]
+        self._values.is_cut = self._values.is_cut or len(found) > MOST_SPELLINGS
         return [[reading for words in spelling for reading in words] for spelling in found[:MOST_SPELLINGS]]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there were more readings than were looked at."""
+        return self._values.is_cut
 
     def _variable(self, name: str) -> Sequence[str]:
         if name in self._being_read or len(self._being_read) > DEEPEST:

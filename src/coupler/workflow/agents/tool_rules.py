@@ -80,6 +80,8 @@ class ToolRules:
     def remedy(self, request: PermissionRequest) -> str:
         """What would have allowed a call, in the words of the language."""
         verdict = self._rules.judge(request)
+        if verdict.is_final:
+            return verdict.reason
         if verdict.decision == "deny":
             return f"{verdict.reason}: take that rule out to allow it"
         if verdict.decision == "ask" and verdict.is_ruled:
