@@ -137,3 +137,16 @@ def test_a_cancel_before_the_first_word_is_answered_at_once(coder: Coder, projec
 
     assert editor.finish(request).reason == "cancelled"
     assert editor.prompt("Go on").last_message == "Going on."
+
+
+def test_a_model_that_cannot_be_used_here_can_no_longer_be_chosen(coder: Coder, project: Path) -> None:
+    served = coder.served(config='[coder]\nmodels = ["openai:other", "anthropic:keyless"]\n')
+    editor = served.opened(project)
+    coder.model.plays("Hello.")
+
+    turn = editor.prompt("Hello")
+
+    [told] = turn.of("config_option_update")
+    [option] = [each for each in told["configOptions"] if each["id"] == "model"]
+    assert [each["value"] for each in option["options"]] == ["openai:scripted", "openai:other"]
+    served.leave()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from coupler.agent.loading import import_in_thread
+from coupler.agent.option import Select
 from coupler.coder.model.provider import client_package
 from coupler.extras import need
 from coupler.thread import in_thread
@@ -90,11 +91,16 @@ class Making:
 
     async def _make(self) -> GraphAgent:
         await asyncio.wait([self._preparing])
+        skills = self._preparing.result()
         from coupler.coder.assembly import assembled
 
         session, profile = self._workplace.session, self.setup.profile
         session.env.update(profile.env)
         await session.use_servers(profile.mcp)
-        agent = assembled(self.setup, self._workplace, self._preparing.result(), self._store)
+        agent = assembled(self.setup, self._workplace, skills, self._store)
+        offered = [value for option in agent.options if isinstance(option, Select) for value in option.values]
+        if offered != [*self.setup.models]:
+            # Some of the models cannot be used here: the log says why, and nobody can choose them.
+            session.declare(options=agent.options)
         await agent.opened(session)
         return agent
