@@ -10,6 +10,8 @@ import pytest
 
 from agent.steps import leave
 from bridges.desk import Desk
+from coder.script import use
+from coder.served_coder import KEY, Coder
 from coder.waiting import until
 from coder.workers import desk, project, workers
 
@@ -167,6 +169,15 @@ def test_who_loads_the_session_later_learns_that_its_jobs_are_gone(desk, project
     assert at.does() == [["prompt", "[]"]]
     assert "as job_2:" in begin(at, SLEEPER)
     at.does(["stop_command", {"id": "job_2"}])
+
+
+def test_a_job_of_the_coder_has_no_key_of_its_model(coder: Coder, project: Path) -> None:
+    command = "env | sort > variables; touch done; exec sleep 600"
+    editor = coder(project, [use("run_command", command=command, background=True), "It runs."])
+    editor.prompt("Start it", "allow_once")
+    until(lambda: (project / "done").exists())
+    assert "GIT_TERMINAL_PROMPT=0" in (project / "variables").read_text()
+    assert KEY not in (project / "variables").read_text()
 
 
 def test_of_long_output_each_look_gives_both_ends_and_the_name_of_the_whole(desk, project):

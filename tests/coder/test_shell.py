@@ -61,6 +61,7 @@ def test_a_command_over_its_time_is_ended_and_the_model_told_what_to_do(desk):
     [
         ({"command": " "}, "the command is empty"),
         ({"command": "true", "directory": "/"}, "outside of the session's directories"),
+        ({"command": "true", "directory": "nowhere"}, "there is no directory nowhere"),
         ({"command": "true", "timeout": 0}, "a number of seconds up to 3600"),
         ({"command": "true", "timeout": 3601}, "background=true"),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.tools import BaseTool
@@ -15,6 +16,7 @@ from langchain_core.tools import BaseTool
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
 from coupler.coder.written import Written
 from coupler.files.boundary import find_inside
+from coupler.thread import in_thread
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -91,7 +93,7 @@ class Shell:
             raise ValueError("the command is empty")
         if not 0 < timeout <= LONGEST_TIME:
             raise ValueError(f"timeout is a number of seconds up to {LONGEST_TIME:g}; or use background=true")
-        place = find_inside(directory, self._session.cwd, self._session.roots).shown
+        place = await in_thread(lambda: self._place(directory))
         async with tool_use("Run", "execute", command=command, cwd=place) as call:
             await call.ask()
             words = await self._sandbox.words(self._shell(command), place)
@@ -161,6 +163,12 @@ class Shell:
             f' from now on, stop_command("{job.id}") ends it.'
         )
         return f"{how}\n{job.take_output()}".rstrip("\n"), job.outcome
+
+    def _place(self, directory: str) -> str:
+        found = find_inside(directory, self._session.cwd, self._session.roots)
+        if not Path(found.real).is_dir():
+            raise ValueError(f"there is no directory {directory}: list_directory shows which there are")
+        return found.shown
 
     def _shell(self, command: str) -> tuple[str, ...]:
         if sys.platform == "win32":
