@@ -99,7 +99,7 @@ def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]
     """Everything that must be allowed for the action to be."""
     kind = action.kind if action.kind in KINDS else "other"
     claims: list[Claim] = [_path_claim(kind if kind in PATH_KINDS else "edit", path) for path in action.paths]
-    claims += _destroyed([claim for claim in claims if isinstance(claim, PathClaim)], roots)
+    claims += _destroyed(kind, action.paths, roots)
     if action.command is not None:
         claims += _command_claims(action.command, action.cwd, project, roots)
     claims += [
@@ -116,17 +116,17 @@ def claims_of(action: Action, project: str, roots: Sequence[str]) -> list[Claim]
     return claims
 
 
-def _destroyed(claims: Sequence[PathClaim], roots: Sequence[str]) -> list[Claim]:
+def _destroyed(kind: str, paths: Sequence[str], roots: Sequence[str]) -> list[Claim]:
     """The files among these that nobody lets an agent change, and directories that nobody lets it delete."""
-    found: list[Claim] = []
+    if kind in {"read", "search"}:
+        return []
     places = Places(roots, None)
-    for claim in claims:
-        for path in claim.place.names if claim.kind not in {"read", "search"} else ():
-            lost = places.vital(path) or (places.whole(path) if claim.kind in {"delete", "move"} else None)
-            if lost is not None:
-                verb = {"delete": "delete", "move": "move away"}.get(claim.kind, "overwrite")
-                found.append(Destruction("this", f"would {verb} {lost}"))
-                break
+    found: list[Claim] = []
+    for path in paths:
+        lost = places.vital(path) or (places.whole(path) if kind in {"delete", "move"} else None)
+        if lost is not None:
+            verb = {"delete": "delete", "move": "move away"}.get(kind, "overwrite")
+            found.append(Destruction("this", f"would {verb} {lost}"))
     return found
 
 

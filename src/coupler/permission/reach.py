@@ -25,7 +25,7 @@ _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd
 
 
 def named_places(words: Sequence[Word], scope: Scope, directory: str | None) -> tuple[Place, ...]:
-    """What these words name outside of the directory in which they stand, or by a link or a name in it."""
+    """The files that these words may name, from the directory in which the command runs."""
     if not words or program_name(words[0].text) in _TEXTUAL:
         return ()
     found: list[Place] = []
@@ -54,4 +54,4 @@ def _is_path(text: str, path: str) -> bool:
         # An expression like `/one/d` is none, if nothing of that name is at the root.
         first = text.strip(os.sep).split(os.sep)[0]
         return os.path.lexists(os.sep + first)
-    return ".." in text.split(os.sep) or os.path.lexists(path)
+    return os.sep in text or "." in text or os.path.lexists(path)
