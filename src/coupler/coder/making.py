@@ -97,7 +97,8 @@ class Making:
         session, profile = self._workplace.session, self.setup.profile
         session.env.update(profile.env)
         await session.use_servers(profile.mcp)
-        agent = assembled(self.setup, self._workplace, skills, self._store)
+        # LangChain looks at every tool and reads certificates: other sessions go on meanwhile.
+        agent = await in_thread(lambda: assembled(self.setup, self._workplace, skills, self._store))
         offered = [value for option in agent.options if isinstance(option, Select) for value in option.values]
         if offered != [*self.setup.models]:
             # Some of the models cannot be used here: the log says why, and nobody can choose them.
