@@ -59,6 +59,9 @@ class Site(ThreadingHTTPServer):
         self.released = threading.Event()
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who has read enough hangs up."""
+
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
