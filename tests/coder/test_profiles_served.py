@@ -129,6 +129,21 @@ def test_sessions_of_a_terminal_and_of_an_editor_are_one_list(
     again.leave()
 
 
+def test_a_task_that_is_delegated_to_a_profile_is_done_with_its_model_and_prompt(
+    coder: Coder, project: Path, tmp_path: Path
+) -> None:
+    files_of_profile(tmp_path / "home")
+    served = coder.served(home=tmp_path / "home", config=REVIEWER)
+    coder.model.plays(use("delegate", task="Look at it", agent="reviewer"), "It is fine.", "He says so.")
+
+    turn = served.opened(project).prompt("Have it reviewed")
+
+    assert [each["model"] for each in coder.model.asked] == ["scripted", "reviewing", "scripted"]
+    assert "You review and praise nothing." in coder.model.asked[1].system
+    assert turn.use["rawOutput"]["agent"] == "reviewer"
+    served.leave()
+
+
 def run(
     coder: Coder, home: Path, cwd: Path, *words: str, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:

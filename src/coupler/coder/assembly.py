@@ -26,6 +26,7 @@ from coupler.coder.hooks import HooksMiddleware
 from coupler.coder.job_news import JobNews
 from coupler.coder.kept_outputs import KeptOutputs
 from coupler.coder.model.chat_model import chat_models, model_middleware
+from coupler.coder.model.choice import chosen
 from coupler.coder.model.keyring import Keyring
 from coupler.coder.modes import mode_middleware
 from coupler.coder.profile import CODER, Profile
@@ -76,7 +77,6 @@ class _Assembly:
         self._skills = skills
         self._models = models
         self._keyring = keyring
-        self._model = next(iter(models.values()))
         self._modes = mode_middleware(workplace.session, setup.profile, setup.mode, setup.profiles)
         workplace.sandbox.setting = setup.sandbox
 
@@ -88,20 +88,35 @@ class _Assembly:
         tools = [*self._tools(), *talking, *delegating]
         news = JobNews(self._workplace.jobs)
         own = [SkillCommands(self._skills), news, acp.plan(), acp.models(self._models)]
-        return self._made(self._setup.profile, tools, own)
+        return self._made(self._setup.profile, self._models, tools, own)
 
     def _for_sub_agent(self, sub_agent: SubAgent) -> Graph:
         """An agent that works for that one."""
-        models = [acp.models(self._models)]
-        return self._made(sub_agent.profile, [*self._tools()], models, sub_agent.middleware)
+        models = self._models_of(sub_agent.profile)
+        own = [acp.models(models)]
+        return self._made(sub_agent.profile, models, [*self._tools()], own, sub_agent.middleware)
+
+    def _models_of(self, profile: Profile) -> Mapping[str, BaseChatModel]:
+        """Those of the session, unless a profile wants one of its own."""
+        used = self._setup.profile
+        wanted = profile.model, profile.base_url
+        if wanted in ((None, None), (used.model, used.base_url)):
+            return self._models
+        session = self._workplace.session
+        choice = chosen(session.project.config, profile)
+        assert choice is not None, "the profile, or the session, has one"
+        self._keyring.conceal(session, [choice])
+        return chat_models({choice.name: choice}, self._keyring)
 
     def _made(
         self,
         profile: Profile,
+        models: Mapping[str, BaseChatModel],
         tools: list[BaseTool],
         own: Sequence[Middleware],
         last: tuple[Middleware, ...] = (),
     ) -> Graph:
+        model = next(iter(models.values()))
         middleware = [
             HooksMiddleware(profile.hooks),
             *own,
@@ -112,11 +127,11 @@ class _Assembly:
             acp.tools(),
             # Behind what adds tools: a mode says which of them there are.
             self._modes,
-            *model_middleware(self._models, self._keyring),
-            CompactionMiddleware(self._model),
+            *model_middleware(models, self._keyring),
+            CompactionMiddleware(model),
             *last,
         ]
-        return create_agent(self._model, tools, middleware=middleware, name=profile.name)
+        return create_agent(model, tools, middleware=middleware, name=profile.name)
 
     def _tools(self) -> Iterator[BaseTool]:
         """What every agent of the session has."""
