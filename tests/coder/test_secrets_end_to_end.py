@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
+import forked
 from bridges.model_server import refuses
 from coder.editor import TERMINALS
 from coder.script import use
 from coder.served_coder import KEY, Coder, Served, tree, write
+from raw_client import COUPLER, PATIENCE
 
 TELLING_SERVER = """
 import json, os, sys
@@ -66,13 +69,21 @@ def test_no_frame_log_store_output_or_child_has_the_key(coder: Coder, project: P
     config = f"""
 [agents.teller]
 command = {json.dumps(command)}
+
+[agents.hooked]
+agent = "coder"
+hooks.before_tool = "env > of-hook.txt"
+
+[mcp.settled]
+command = {json.dumps(sys.executable)}
+args = [{json.dumps(str(tmp_path / "telling_server.py"))}]
 """
-    served = coder.served("--log-level=debug", config=config)
+    served = coder.served("--agent", "hooked", "--log-level=debug", config=config)
     repeated = refuses(401, f"Incorrect API key provided: {KEY}.", "invalid_api_key")
     coder.model.plays(
         use("run_command", command=TELL),
         use("run_command", command="env > of-job.txt; sleep 0.2", background=True),
-        use("tell"),
+        (use("telling_tell"), use("settled_tell")),
         use("delegate", task="Tell", agent="teller"),
         "All was told.",
         repeated,
@@ -85,20 +96,30 @@ command = {json.dumps(command)}
     }
     editor = served.opened(project, server)
 
-    turn = editor.prompt("Tell all", *["allow_once"] * 4)
+    turn = editor.prompt("Tell all", *["allow_once"] * 5)
     failed = editor.prompt("And now?")
     served.leave()
+    exported = forked.run(
+        [*COUPLER, "sessions", "export", editor.session],
+        env={**os.environ, "COUPLER_HOME": str(served.home)},
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE,
+    )
 
     assert turn.last_message == "All was told."
-    assert "server: " in coder.model.asked[3].result
-    assert "PATH" in coder.model.asked[3].result
+    for of_server in coder.model.asked[3].results[-2:]:
+        assert "server: " in of_server
+        assert "PATH" in of_server
     assert "agent: told" in coder.model.asked[4].result
     assert "error" in failed.answer
     told = tree(project)
-    assert {"of-command.txt", "of-process.txt", "of-job.txt", "of-agent.txt"} <= told.keys()
+    assert {f"of-{child}.txt" for child in ("command", "process", "job", "agent", "hook")} == told.keys()
     assert all("PATH=" in text or "'PATH'" in text for text in told.values())
     assert KEY not in str([asked.messages for asked in coder.model.asked])
     assert f"Bearer {KEY}" in coder.model.server.keys
+    assert b"All was told." in exported.stdout
+    assert KEY.encode() not in exported.stdout
     assert_nowhere(served, project)
 
 

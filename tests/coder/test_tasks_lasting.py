@@ -128,3 +128,14 @@ def test_sessions_are_listed_with_what_was_asked_and_deleted_with_all_that_was_k
     assert served.client.call("session/list", {"cwd": str(project)})["result"]["sessions"] == []
     assert not any(file.exists() for file in kept if "outputs" in file.parts)
     served.leave()
+
+
+def test_a_process_that_is_really_started_does_what_the_forked_ones_do(coder: Coder, project: Path) -> None:
+    """The other tests fork a process that has everything imported; users have no such process."""
+    served = coder.served(fresh=True)
+    coder.model.plays(use("write_file", path="a.py", content="one\n"), "Done.")
+
+    turn = served.opened(project).prompt("Write it", "allow_once")
+
+    assert (tree(project), turn.last_message) == ({"a.py": "one\n"}, "Done.")
+    served.leave()

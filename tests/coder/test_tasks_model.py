@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+import forked
 from bridges.model_server import TOO_LONG, UNAUTHORIZED, Reply, refuses, says
 from coder.script import Asked, use
 from coder.served_coder import KEY, Coder, Served, tree, write
-from raw_client import Frame
+from raw_client import COUPLER, Frame
 from workflow.served_project import write_workflow
 
 
@@ -94,6 +96,11 @@ def test_a_cloned_repository_names_no_model_before_it_is_trusted(
         told = served.opened(project).prompt("Hello")
         assert "COUPLER_MODEL" in told.text
         assert coder.model.asked == []
+
+        env = {**os.environ, "COUPLER_HOME": str(served.home)}
+        forked.run([*COUPLER, "trust", "--yes"], cwd=project, env=env, check=True, capture_output=True)
+        coder.model.plays("Hello yourself.")
+        assert served.opened(project).prompt("Hello").last_message == "Hello yourself."
         served.leave()
 
 

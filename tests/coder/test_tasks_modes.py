@@ -123,10 +123,12 @@ def test_a_plan_that_is_not_approved_changes_nothing(coder: Coder, project: Path
 
 
 def test_auto_asks_nobody_for_edits_and_commands_in_the_project(coder: Coder, project: Path) -> None:
-    editor = coder(project, [READ, EDIT, use("run_command", command="cat a.py > b.py"), "Done."])
+    write(project, {"build/old": "x\n"})
+    copying = use("run_command", command="cat a.py > b.py && rm -rf build")
+    editor = coder(project, [READ, EDIT, copying, "Done."])
     editor.set_mode("agentic")
 
-    turn = editor.prompt("Edit and copy")
+    turn = editor.prompt("Edit, copy and clean up")
 
     assert tree(project) == {"a.py": "two\n", "b.py": "two\n"}
     assert {each["status"] for each in turn.uses} == {"completed"}

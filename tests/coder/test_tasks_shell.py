@@ -18,9 +18,9 @@ BEGUN = "begun 6"
 
 def job_in(text: str) -> str:
     """The id of a background job, as the model was told it."""
-    found = re.search(r"command_output\W+(?:id\W+)?([\w-]+)|\bid\W+([\w-]+)|\bjob\W+([\w-]+)", text)
+    found = re.search(r"job_\d+", text)
     assert found is not None, text
-    return next(group for group in found.groups() if group)
+    return found[0]
 
 
 def test_a_command_is_asked_about_by_its_very_words_and_its_output_and_exit_code_are_told(
@@ -47,6 +47,21 @@ def test_a_refused_command_does_not_run(coder: Coder, project: Path) -> None:
     turn = editor.prompt("Run it", "reject_once")
     assert (tree(project), turn.use["status"], turn.reason) == ({}, "failed", "end_turn")
     assert "not permitted" in coder.model.last.result
+
+
+def test_what_is_always_allowed_is_not_asked_about_again_and_nothing_else_is_allowed_by_it(
+    coder: Coder, project: Path
+) -> None:
+    once, other = (
+        use("run_command", command="git init -q"),
+        use("run_command", command="git init -q; touch x"),
+    )
+    editor = coder(project, [once, once, other, "Done."])
+
+    turn = editor.prompt("Run them", "allow_always", "reject_once")
+
+    assert [each["status"] for each in turn.uses] == ["completed", "completed", "failed"]
+    assert not (project / "x").exists()
 
 
 def test_output_that_is_too_long_is_kept_in_a_file_that_the_model_is_told_and_can_read(
