@@ -517,6 +517,8 @@ ALLOWED = [
     "./shutdown now",
     "./format",
     "npm rm lodash",
+    "npx rimraf build",
+    "uv run pytest -q",
     "npm install",
     "svn rm docs",
     "terraform init",
@@ -544,6 +546,8 @@ ALLOWED = [
 ]
 
 ASKED = [
+    "uv run rm -rf $UNSET_ANYWHERE",
+    "npx rimraf .",
     "; ".join(f"x={letter}" for letter in "abcdefghijklmnopqrstuvwxyzabcd") + "; x=/; rm -rf $x",
     "rm -rf .",
     "rm -rf ./*",

@@ -36,16 +36,8 @@ STEERING = tuple(
     for name in (
         *(".github/**", ".gitlab-ci.yml", ".gitlab/**", ".circleci/**", ".travis.yml", "azure-pipelines.yml"),
         *("Jenkinsfile", ".buildkite/**", ".woodpecker/**", ".woodpecker.yml", ".drone.yml", ".githooks/**"),
-        *(
-            "lefthook.yml",
-            ".claude/**",
-            ".cursor/**",
-            ".gemini/**",
-            ".codex/**",
-            ".zed/**",
-            ".devcontainer/**",
-        ),
-        *(".mcp.json", ".envrc", "bitbucket-pipelines.yml"),
+        *("lefthook.yml", ".claude/**", ".cursor/**", ".gemini/**", ".codex/**", ".zed/**", ".mcp.json"),
+        *(".devcontainer/**", ".envrc", "bitbucket-pipelines.yml"),
     )
 )
 """What runs something elsewhere or later, unseen: it is asked about also where edits are accepted."""
@@ -84,6 +76,11 @@ _PROMPTS = {
     AGENTIC: "You are in auto mode: the user wants you to work on your own to the end of the task. Most of "
     "what you do is not asked about. Do not stop to ask what you can find out or decide yourself.",
 }
+
+_PLANNING_IN_PROFILE = (
+    "You are in planning mode: look at whatever you need, and change nothing. Answer with a plan as a "
+    "numbered list, one step a line; the user chooses another mode to have it carried out."
+)
 
 
 class CoderMode(acp.Mode):
@@ -132,7 +129,7 @@ def _mode_of(profile: Profile) -> CoderMode:
         offered.id,
         offered.description,
         name=offered.name,
-        prompt=_PROMPTS.get(base),
+        prompt=_PLANNING_IN_PROFILE if base == PLANNING else _PROMPTS.get(base),
         tools=_TOOLS.get(base),
     )
 

@@ -24,11 +24,12 @@ from coupler.permission.claim import (
     claims_of,
 )
 from coupler.permission.coverage import Coverage
+from coupler.permission.inline_code import inline_code_at
 from coupler.permission.match import Match
 from coupler.permission.mode import NO_MODE, ModeRules
 from coupler.permission.offer import Offer, offers_for
 from coupler.permission.path import real_directories
-from coupler.permission.reach import PRIVILEGED
+from coupler.permission.reach import PRIVILEGED, hides_code
 from coupler.permission.rule import PROJECT, Rule
 from coupler.permission.scope import Scope, scope_of
 from coupler.permission.wrapper import program_name
@@ -177,6 +178,8 @@ class Permissions:
     def _stays(self, claim: CommandClaim, mode: ModeRules, coverage: Coverage) -> bool:
         """Whether a command reaches for nothing that the mode, or a rule, would not let be edited."""
         if program_name(claim.words[0].text) in PRIVILEGED:
+            return False
+        if inline_code_at(claim.words) is not None and hides_code(claim.words):
             return False
         for place in claim.places:
             edit = PathClaim("edit", place)

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from coupler.permission.floor.place import UNKNOWN
 from coupler.permission.floor.scope import Scope
+from coupler.permission.inline_code import inline_code_at
 from coupler.permission.path import Place, UnjudgeablePathError, locate
 from coupler.permission.word import Word
-from coupler.permission.wrapper import program_name
+from coupler.permission.wrapper import is_starter, program_name
 
 PRIVILEGED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0"})
 """Programs that make others run as somebody else."""
@@ -36,6 +37,14 @@ def named_places(words: Sequence[Word], scope: Scope, directory: str | None) -> 
         except UnjudgeablePathError:
             continue  # a word that no file can be called
     return tuple(found)
+
+
+def hides_code(words: Sequence[Word]) -> bool:
+    """Whether something that is started by the way has a program in its words, as in `uv run python -c …`."""
+    return any(
+        is_starter(program_name(words[place].text)) or inline_code_at(words[place:]) is not None
+        for place in range(2, len(words))
+    )
 
 
 def _texts(word: Word, scope: Scope) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 
+from coupler.permission import starter
 from coupler.permission.floor import code
 from coupler.permission.floor.arguments import Arguments
 from coupler.permission.floor.decoding import decodings
@@ -252,6 +253,16 @@ class Judgement:
             if is_starter(name) and re.search(r"\s", words[place].text):
                 self._read_as_shell(words[place].text)
         self._by_find(name, words)
+        self._by_runner(name, words)
+
+    def _by_runner(self, name: str, words: Sequence[Reading]) -> None:
+        """What `uv run`, `npx` and the like start: a command like any other."""
+        start = 1 if name in starter.WHOLE else 2
+        if start == 2 and (len(words) < 3 or (name, words[1].text) not in starter.COMMANDS):
+            return
+        while start < len(words) and words[start].text.startswith("-"):
+            start += 1
+        self._spelled(words[start:])
 
     def _by_find(self, name: str, words: Sequence[Reading]) -> None:
         """What `find` starts, with all that it finds."""
