@@ -78,7 +78,7 @@ def _in_style_of(text: str, old: str, new: str) -> tuple[str, str]:
     elif "\r\n" not in text:
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     end = "\r\n" if old.endswith("\r\n") else "\n"
-    if old not in text and old.endswith(end) and text.endswith(old.removesuffix(end)):
+    if old not in text and old.endswith(end) and old != end and text.endswith(old.removesuffix(end)):
         # The last line of a file that does not end with a line end.
         return old.removesuffix(end), new.removesuffix(end)
     return old, new
