@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from coupler.coder.context.front_matter import read_document
-from coupler.coder.hooks import MOST_OBJECTIONS
+from coupler.coder.hooks.hooks import MOST_OBJECTIONS
 from coupler.coder.profile import profile_of
 from coupler.config import load
 

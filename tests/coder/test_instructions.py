@@ -9,7 +9,7 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler.client import files
-from coupler.coder.compaction import CompactionMiddleware
+from coupler.coder.compaction.compaction import CompactionMiddleware
 from coupler.coder.context import reading
 from coupler.coder.context.nested_instructions import NestedInstructions
 from coupler.coder.context.skills import Skills

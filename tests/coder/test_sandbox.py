@@ -14,7 +14,7 @@ from coder.script import use
 from coder.served_coder import Coder, tree, write
 from coder.waiting import until
 from coder.workers import desk, project, workers
-from coupler.coder.sandbox_line import View, sandbox_line
+from coupler.coder.commands.sandbox_line import View, sandbox_line
 
 __all__ = ["desk", "project", "workers"]
 

@@ -18,17 +18,17 @@ from coupler import acp
 from coupler.bridges.langchain.editor.tools import file_tools
 from coupler.bridges.langchain.graph_agent import GraphAgent
 from coupler.bridges.langchain.stream.model_run import Look
-from coupler.coder.compaction import CompactionMiddleware
+from coupler.coder.commands.job_news import JobNews
+from coupler.coder.compaction.compaction import CompactionMiddleware
 from coupler.coder.context.nested_instructions import NestedInstructions
 from coupler.coder.context.skill_commands import SkillCommands
 from coupler.coder.context.skills import Skills, skill_tools
-from coupler.coder.hooks import HooksMiddleware
-from coupler.coder.job_news import JobNews
-from coupler.coder.kept_outputs import KeptOutputs
+from coupler.coder.hooks.hooks import HooksMiddleware
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.choice import chosen
 from coupler.coder.model.keyring import Keyring
 from coupler.coder.modes import mode_middleware
+from coupler.coder.outputs.kept_outputs import KeptOutputs
 from coupler.coder.profile import CODER, Profile
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.tools.ask import ask_tools

@@ -81,7 +81,7 @@ class Making:
         clients = {client_package(choice.provider) for choice in self.setup.models.values()}
         await import_in_thread([ASSEMBLY, *clients])
         need("langchain", extra="coder", feature="The coder")
-        from coupler.coder.compaction import COMMAND
+        from coupler.coder.compaction.compaction import COMMAND
         from coupler.coder.context.skills import Skills
 
         skills = Skills(self._workplace.session, self.setup.profile.skills)

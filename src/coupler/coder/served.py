@@ -52,7 +52,7 @@ class Coder:
 
         async def forget(session_id: str, state: Any) -> None:
             from coupler.agent import adoption
-            from coupler.coder.outputs import delete_outputs
+            from coupler.coder.outputs.outputs import delete_outputs
             from coupler.thread import in_thread
 
             await adoption.forget(session_id, state, options)

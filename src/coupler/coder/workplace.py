@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coupler.coder.background import BackgroundJobs
-from coupler.coder.outputs import Outputs
-from coupler.coder.sandbox import Sandbox
+from coupler.coder.commands.background import BackgroundJobs
+from coupler.coder.commands.sandbox import Sandbox
+from coupler.coder.outputs.outputs import Outputs
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -21,11 +21,11 @@ from coupler import acp
 from coupler.agent.agent import Agent
 from coupler.bridges.langchain.graph_agent import GraphAgent
 from coupler.bridges.langchain.stream.model_run import Look
-from coupler.coder.background import BackgroundJobs
-from coupler.coder.job_news import JobNews
-from coupler.coder.kept_outputs import KeptOutputs
-from coupler.coder.outputs import Outputs
-from coupler.coder.sandbox import Sandbox
+from coupler.coder.commands.background import BackgroundJobs
+from coupler.coder.commands.job_news import JobNews
+from coupler.coder.commands.sandbox import Sandbox
+from coupler.coder.outputs.kept_outputs import KeptOutputs
+from coupler.coder.outputs.outputs import Outputs
 from coupler.coder.tools.fetch import fetch_tools
 from coupler.coder.tools.shell import shell_tools
 

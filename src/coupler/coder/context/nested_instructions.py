@@ -18,10 +18,10 @@ from langgraph.types import Command
 
 from coupler.bridges.langchain.current import current
 from coupler.bridges.langchain.tool_calls.arguments import paths_in
+from coupler.coder.compaction.conversation import visible_messages
 from coupler.coder.context.grounds import Ground, directories_down, project_grounds
 from coupler.coder.context.instructions import Instruction, instructions_at
 from coupler.coder.context.reading import Reader
-from coupler.coder.conversation import visible_messages
 from coupler.files.boundary import find_inside
 from coupler.files.errors import OutsideRootsError
 

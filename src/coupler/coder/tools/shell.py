@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from langchain_core.tools import BaseTool
 
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
-from coupler.coder.written import Written
+from coupler.coder.commands.written import Written
 from coupler.files.boundary import find_inside
 from coupler.thread import in_thread
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.terminal import Finished
     from coupler.bridges.langchain.tool_calls.own_title import Told
-    from coupler.coder.background import BackgroundJob, BackgroundJobs
-    from coupler.coder.outputs import Outputs
-    from coupler.coder.sandbox import Sandbox
+    from coupler.coder.commands.background import BackgroundJob, BackgroundJobs
+    from coupler.coder.commands.sandbox import Sandbox
+    from coupler.coder.outputs.outputs import Outputs
 
 USUAL_TIME, LONGEST_TIME = 120.0, 3600.0
 """Seconds that a command has, if nothing is said, and at most."""

@@ -20,7 +20,7 @@ from coupler.agent.errors import describe
 from coupler.bridges.langchain.asking.permission import refusal
 from coupler.bridges.langchain.current import Current, current
 from coupler.coder.context.fence import fenced
-from coupler.coder.hook_run import run_hook
+from coupler.coder.hooks.hook_run import run_hook
 from coupler.coder.notes import tell_note
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coupler.coder.written import Written
+from coupler.coder.commands.written import Written
 from coupler.process import Environment, Job
 from coupler.process.guard import Guard
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
-    from coupler.coder.outputs import Outputs
+    from coupler.coder.outputs.outputs import Outputs
 
 MOST_RUNNING = 16
 """Jobs of a session that run at once."""

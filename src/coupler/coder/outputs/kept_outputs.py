@@ -17,7 +17,7 @@ from coupler.thread import in_thread
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-    from coupler.coder.outputs import Outputs
+    from coupler.coder.outputs.outputs import Outputs
 
 LONGEST = 30_000
 """Characters of a result that a model gets whole."""

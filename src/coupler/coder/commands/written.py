@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from coupler.process.capture import Capture
 
 if TYPE_CHECKING:
-    from coupler.coder.outputs import OutputFile, Outputs
+    from coupler.coder.outputs.outputs import OutputFile, Outputs
 
 HEAD, TAIL = 8_000, 16_000
 """Bytes that a model gets at once: errors stand at the end, and what they are about at the beginning."""

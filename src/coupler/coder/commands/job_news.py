@@ -15,7 +15,7 @@ from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
 
-    from coupler.coder.background import BackgroundJobs
+    from coupler.coder.commands.background import BackgroundJobs
 
 
 class JobNews(AgentMiddleware[Any, Any, Any]):

@@ -28,7 +28,7 @@ from coupler.agent.command import Command, invoked
 from coupler.agent.errors import describe
 from coupler.bridges.langchain.current import Current, current
 from coupler.bridges.langchain.stream.failures import CONTEXT, trouble_of
-from coupler.coder.conversation import (
+from coupler.coder.compaction.conversation import (
     COMPACTED,
     Compacted,
     CompactedState,
@@ -39,7 +39,7 @@ from coupler.coder.conversation import (
     visible_messages,
     window_of,
 )
-from coupler.coder.summary import compacted, write_summary
+from coupler.coder.compaction.summary import compacted, write_summary
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from coupler.coder.sandbox_line import View, sandbox_line
+from coupler.coder.commands.sandbox_line import View, sandbox_line
 from coupler.home import NoHomeError, config_directory, data_directory, home_directory
 from coupler.process import Environment, Job, SpawnError
 from coupler.thread import in_thread

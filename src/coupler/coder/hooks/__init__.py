@@ -1,0 +1,1 @@
+"""Commands of a profile that run when something happens."""
