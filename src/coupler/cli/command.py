@@ -10,6 +10,7 @@ from coupler.cli import serve as serve_command
 from coupler.cli.agents import agents
 from coupler.cli.chat.command import chat
 from coupler.cli.check.command import check
+from coupler.cli.editor.command import editor
 from coupler.cli.exec.command import exec_command
 from coupler.cli.login import login
 from coupler.cli.permissions import permissions
@@ -53,6 +54,7 @@ def record(arguments: tuple[str, ...]) -> None:
 command.add_command(chat)
 command.add_command(agents)
 command.add_command(check)
+command.add_command(editor)
 command.add_command(exec_command)
 command.add_command(login)
 command.add_command(permissions)

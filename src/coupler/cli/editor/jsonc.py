@@ -1,0 +1,217 @@
+"""JSON as people write it into settings, with comments and last commas, changed without touching the rest.
+
+A change is made in the text: whatever it is not about stays as it was, to the last space. The result is what
+the editors read: of two members with one name the last counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+DEEPEST = 200
+"""Objects and lists inside of each other."""
+
+_GAP = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+_PLAIN = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_INDENT = re.compile(r"^([ \t]+)[\"{}\]]", re.MULTILINE)
+
+
+class JsoncError(Exception):
+    """The text is not JSON, or something in it is not what it has to be."""
+
+    def __init__(self, text: str, place: int, problem: str) -> None:
+        self.line = text.count("\n", 0, place) + 1
+        self.column = place - (text.rfind("\n", 0, place) + 1) + 1
+        super().__init__(f"line {self.line}, column {self.column}: {problem}")
+
+
+class Node(NamedTuple):
+    """A value, and where it stands in the text."""
+
+    start: int
+    end: int
+    value: Any
+    """As Python has it; members that are hidden by later ones of the same name are not in it."""
+    members: dict[str, Node] | None = None
+    """Of an object."""
+    last: int | None = None
+    """Where the last member ends."""
+    comma: int | None = None
+    """Where the comma stands that follows the last member."""
+
+
+class Document:
+    """A text of settings; an empty one, and one of nothing but comments, is taken for an empty object."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        start = _gap(text, 0)
+        self.root = None if start == len(text) else _value(text, start, 0)
+        if self.root is not None:
+            rest = _gap(text, self.root.end)
+            if rest < len(text):
+                _refuse(text, rest, "there is something after the end")
+            if self.root.members is None:
+                _refuse(text, start, "there should be an object, which begins with `{`")
+
+    def get(self, path: Sequence[str]) -> Any:
+        """The value at the end of the names; None if there is none."""
+        node = self.root
+        for name in path:
+            if node is None or node.members is None:
+                return None
+            node = node.members.get(name)
+        return None if node is None else node.value
+
+    def changed(self, path: Sequence[str], value: Any, indent: str) -> Document:
+        """The same with this value at the end of the names; objects on the way are made.
+
+        `indent` is what one level is moved by, if the text itself does not show it.
+        """
+        if self.root is None:
+            gap = "" if not self.text or self.text.endswith("\n") else _newline(self.text)
+            return Document(f"{self.text}{gap}{{}}{_newline(self.text)}").changed(path, value, indent)
+        node, depth = self.root, 0
+        while depth < len(path) and node.members is not None and path[depth] in node.members:
+            node, depth = node.members[path[depth]], depth + 1
+        if depth == len(path):
+            return self if node.value == value else self._with_replaced(node, value, indent)
+        if node.members is None:
+            _refuse(self.text, node.start, f"`{path[depth - 1]}` should be an object, which begins with `{{`")
+        for name in reversed(path[depth + 1 :]):
+            value = {name: value}
+        return self._with_member(node, path[depth], value, indent)
+
+    def _with_replaced(self, node: Node, value: Any, indent: str) -> Document:
+        shown = self._written(value, self._indent_at(node.start), indent)
+        return Document(f"{self.text[: node.start]}{shown}{self.text[node.end :]}")
+
+    def _with_member(self, node: Node, name: str, value: Any, indent: str) -> Document:
+        """With one more member, after the last of an object and the comments behind that."""
+        text, close = self.text, node.end - 1
+        around = self._indent_at(node.start)
+        inside = self._indent_of_members(node) or around + self._unit(indent)
+        shown = f"{json.dumps(name, ensure_ascii=False)}: {self._written(value, inside, indent)}"
+        newline = _newline(text)
+        before = text[:close].rstrip(" \t\r\n")
+        if node.last is not None and node.comma is None:
+            before = f"{before[: node.last]},{before[node.last :]}"
+        comma = "," if node.comma is not None else ""
+        return Document(f"{before}{newline}{inside}{shown}{comma}{newline}{around}{text[close:]}")
+
+    def _written(self, value: Any, around: str, indent: str) -> str:
+        """Objects over several lines, everything else in one."""
+        if not isinstance(value, dict) or not value:
+            return json.dumps(value, ensure_ascii=False)
+        inside, newline = around + self._unit(indent), _newline(self.text)
+        members = (
+            f"{inside}{json.dumps(name, ensure_ascii=False)}: {self._written(each, inside, indent)}"
+            for name, each in value.items()
+        )
+        return f"{{{newline}{f',{newline}'.join(members)}{newline}{around}}}"
+
+    def _unit(self, usual: str) -> str:
+        """What one level is moved by: the least of what any line is."""
+        found = [match[1] for match in _INDENT.finditer(self.text)]
+        tabs = [each for each in found if each.startswith("\t")]
+        return "\t" if tabs else min(found, key=len, default=usual)
+
+    def _indent_at(self, place: int) -> str:
+        """What the line of a place begins with."""
+        line = self.text[self.text.rfind("\n", 0, place) + 1 : place]
+        return line[: len(line) - len(line.lstrip(" \t"))]
+
+    def _indent_of_members(self, node: Node) -> str | None:
+        """What the lines of an object's members begin with; None if there is no such line."""
+        for member in reversed([*(node.members or {}).values()]):
+            begin = self.text.rfind("\n", 0, member.start) + 1
+            if begin > node.start:
+                return self._indent_at(member.start)
+        return None
+
+
+def _value(text: str, start: int, depth: int) -> Node:
+    if depth > DEEPEST:
+        _refuse(text, start, f"it is nested more than {DEEPEST} times")
+    if start >= len(text):
+        _refuse(text, start, "the text ends in the middle")
+    if text[start] == "{":
+        return _object(text, start, depth)
+    if text[start] == "[":
+        return _list(text, start, depth)
+    if text[start] == '"':
+        word, end = _string(text, start)
+        return Node(start, end, word)
+    match = _PLAIN.match(text, start)
+    if match is None:
+        _refuse(text, start, f"there should be a value, not {text[start]!r}")
+    return Node(start, match.end(), json.loads(match[0]))
+
+
+def _object(text: str, start: int, depth: int) -> Node:
+    members: dict[str, Node] = {}
+    last = comma = None
+    place = _gap(text, start + 1)
+    while not text.startswith("}", place):
+        if last is not None and comma is None:
+            _refuse(text, last, "a comma is missing here")
+        if not text.startswith('"', place):
+            _refuse(text, place, "there should be a name in double quotes, or `}`")
+        name, end = _string(text, place)
+        colon = _gap(text, end)
+        if not text.startswith(":", colon):
+            _refuse(text, colon, f"there should be a `:` after the name {name!r}")
+        member = _value(text, _gap(text, colon + 1), depth + 1)
+        members.pop(name, None)  # so that the last one in the text is the last one here
+        members[name] = member
+        last, place = member.end, _gap(text, member.end)
+        comma = place if text.startswith(",", place) else None
+        if comma is not None:
+            place = _gap(text, comma + 1)
+    value = {name: member.value for name, member in members.items()}
+    return Node(start, place + 1, value, members, last, comma)
+
+
+def _list(text: str, start: int, depth: int) -> Node:
+    items: list[Any] = []
+    place = _gap(text, start + 1)
+    while not text.startswith("]", place):
+        item = _value(text, place, depth + 1)
+        items.append(item.value)
+        place = _gap(text, item.end)
+        if text.startswith(",", place):
+            place = _gap(text, place + 1)
+        elif not text.startswith("]", place):
+            _refuse(text, item.end, "a comma or `]` is missing here")
+    return Node(start, place + 1, items)
+
+
+def _string(text: str, start: int) -> tuple[str, int]:
+    match = _STRING.match(text, start)
+    if match is None:
+        _refuse(text, start, "this text in quotes does not end on its line")
+    try:
+        return json.loads(match[0]), match.end()
+    except ValueError:
+        _refuse(text, start, "this text in quotes has a `\\` that means nothing")
+
+
+def _gap(text: str, start: int) -> int:
+    """Where the next thing begins that is no space and no comment."""
+    match = _GAP.match(text, start)
+    assert match is not None
+    if text.startswith("/*", match.end()):
+        _refuse(text, match.end(), "this comment does not end")
+    return match.end()
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _refuse(text: str, place: int, problem: str) -> NoReturn:
+    raise JsoncError(text, place, problem)
