@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from coupler.cli.doctor.command import doctor
+from coupler.cli.agent_doctor.command import doctor
 from coupler.cli.exit_codes import FAILED
 from coupler.cli.refusal import refuse
 

@@ -1,1 +1,1 @@
-"""`coupler agents doctor`: what an agent can do here, and what is wrong with it."""
+"""`coupler doctor`: one page about this installation, what is wrong with it, and what to do about it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from coupler.cli.doctor.findings import Diagnosis
+from coupler.cli.agent_doctor.diagnosis import Diagnosis
 from coupler.inspect.conformance.candidate import describe
 from coupler.inspect.conformance.reading import part
 from coupler.inspect.line_pipe import ScriptError

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coupler.cli.doctor.findings import Diagnosis
-from coupler.cli.doctor.wording import (
+from coupler.cli.agent_doctor.diagnosis import Diagnosis
+from coupler.cli.agent_doctor.wording import (
     capabilities_in_words,
     duration,
     refusal_in_words,

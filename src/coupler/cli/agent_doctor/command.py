@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +13,7 @@ from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.cli.doctor.findings import Diagnosis
+    from coupler.cli.agent_doctor.diagnosis import Diagnosis
 
 PROGRAM = "coupler agents doctor"
 TIMEOUT = 30.0
@@ -66,7 +63,11 @@ def doctor(agent: str, prompt: str | None, timeout: float, as_json: bool) -> Non
 
 
 def _examined(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis:
-    from coupler.cli.doctor.examination import PROMPT, Examined, examine
+    import asyncio
+    import tempfile
+    from pathlib import Path
+
+    from coupler.cli.agent_doctor.examination import PROMPT, Examined, examine
     from coupler.coupling import usual_startup_timeout
 
     # Its children may still write there when it ends.

@@ -1,0 +1,1 @@
+"""`coupler agents doctor`: what an agent can do here, and what is wrong with it."""
