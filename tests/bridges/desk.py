@@ -37,7 +37,7 @@ class Desk:
 
     def reply(self, frame, answer, replies):
         if frame["method"] == "session/request_permission":
-            outcome = {"outcome": "selected", "optionId": answer}
+            outcome = {"outcome": "selected", "optionId": answer() if callable(answer) else answer}
             return {"result": {"outcome": outcome}}
         return replies(frame) if callable(replies) else replies[frame["method"]]
 

@@ -220,6 +220,17 @@ class TestEditing:
         assert one(at.does(edit("a.txt", ("b", "2"))))[0] == "success"
         assert (tmp_path / "a.txt").read_text() == "1 2"
 
+    def test_edits_side_by_side_do_not_undo_each_other(self, desk, tmp_path):
+        (tmp_path / "a.txt").write_text("a b c")
+        at = desk()
+        at.does(read("a.txt"))
+
+        answers = at.does(*(edit("a.txt", (old, old.upper())) for old in "abc"))
+
+        assert [status for status, _ in answers] == ["success"] * 3
+        assert (tmp_path / "a.txt").read_text() == "A B C"
+        assert len(at.asked) == 3
+
     def test_a_link_stays_a_link_and_its_file_is_changed(self, desk, tmp_path):
         (tmp_path / "real.txt").write_text("one")
         (tmp_path / "link.txt").symlink_to("real.txt")
@@ -273,6 +284,21 @@ class TestUnsavedBuffers:
         buffers.type("a.txt", "one\ntyped meanwhile\n")
 
         status, content = one(at.does(edit("a.txt", ("one", "two")), replies=buffers))
+
+        assert status == "error"
+        assert "has changed since you read it" in content
+        assert buffers.texts == {str(tmp_path / "a.txt"): "one\ntyped meanwhile\n"}
+
+    def test_what_the_user_types_while_being_asked_is_not_lost(self, desk, tmp_path):
+        buffers = Buffers(tmp_path, a_txt="one\n")
+        at = desk(**FILES)
+        at.does(read("a.txt"), replies=buffers)
+
+        def type_and_allow():
+            buffers.type("a.txt", "one\ntyped meanwhile\n")
+            return "allow_once"
+
+        status, content = one(at.does(edit("a.txt", ("one", "two")), replies=buffers, answer=type_and_allow))
 
         assert status == "error"
         assert "has changed since you read it" in content

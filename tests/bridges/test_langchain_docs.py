@@ -98,6 +98,6 @@ def test_the_example_reads_a_file_of_the_editor(tmp_path, surroundings):
             answer = client.call("session/new", {"cwd": str(tmp_path), "mcpServers": []})["result"]
             said = converse(client, answer["sessionId"])
             leave(client)
-        assert server.asked[1]["messages"][-1]["content"] == "A project"
+        assert server.asked[1]["messages"][-1]["content"] == "     1\tA project"
     assert said == "It is a project."
     assert answer["modes"]["currentModeId"] == "interactive"

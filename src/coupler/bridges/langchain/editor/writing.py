@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 from pydantic import BeforeValidator
 
@@ -14,7 +17,7 @@ from coupler.bridges.langchain.editor.reading import File
 from coupler.bridges.langchain.editor.tool_use import ToolUse, tool_use
 from coupler.bridges.langchain.editor.unreadable import missing, size_of
 from coupler.bridges.langchain.tool_calls.own_title import Told
-from coupler.files.boundary import find_inside
+from coupler.files.boundary import FilePath, find_inside
 from coupler.files.errors import FileChangedError
 
 AROUND = 3
@@ -30,6 +33,8 @@ def _as_list(edits: Any) -> Any:
             return edits
     return [edits] if isinstance(edits, dict) else edits
 
+
+_changing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
 Edits = Annotated[
     list[Edit], BeforeValidator(_as_list), "The replacements, made one after the other: all of them, or none."
@@ -55,17 +60,14 @@ async def write_file(
 
     An existing file has to be read with read_file first. To change a part of it, use edit_file.
     """
-    async with tool_use("Write", "edit", path) as use:
+    async with tool_use("Write", "edit", path) as use, _alone(use, path):
         files = use.prompt.turn.files
         await asyncio.to_thread(size_of, _place(use, path))
         before = await _known(use, path, "replace") if await files.exists(path) else None
         after = content if before is None else in_style(content, before)
         if before == after:
             return f"{path} has this text already.", {"path": path, "changed": False}
-        await _show_change(use, path, before, after)
-        await use.ask()
-        await files.write(path, after)
-        use.has_shown()
+        await _change(use, path, before, after)
         done = "created" if before is None else "replaced"
         lines = after.count("\n") + (not after.endswith("\n") and bool(after))
         return f"{path} was {done}: {lines} lines.", {"path": path, "changed": True, "lines": lines}
@@ -78,7 +80,7 @@ async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
     """
     if not edits:
         raise ValueError("there is no edit in edits: name at least one, with old_text and new_text")
-    async with tool_use("Edit", "edit", path) as use:
+    async with tool_use("Edit", "edit", path) as use, _alone(use, path):
         files = use.prompt.turn.files
         if not await files.exists(path):
             raise await asyncio.to_thread(missing, _place(use, path))
@@ -86,12 +88,31 @@ async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
         # What does not fit is compared with all lines, which takes a moment.
         after = await asyncio.to_thread(edited, before, edits, path)
         use.works_in((path, after.lines[0]))
-        await _show_change(use, path, before, after.text)
-        await use.ask()
-        await files.write(path, after.text)
-        use.has_shown()
+        await _change(use, path, before, after.text)
         outcome = {"path": path, "replaced": after.replaced, "lines": [*after.lines]}
         return f"{path} was changed in {_places(after.replaced, after.lines)}.", outcome
+
+
+@asynccontextmanager
+async def _alone(use: ToolUse, path: str) -> AsyncIterator[None]:
+    """Models call tools side by side: two changes of one file are made one after the other."""
+    key = asyncio.get_running_loop(), _place(use, path).real
+    lock = _changing.get(key)
+    if lock is None:
+        lock = _changing[key] = asyncio.Lock()
+    async with lock:
+        yield
+
+
+async def _change(use: ToolUse, path: str, before: str | None, after: str) -> None:
+    """Show the change, and make it if it is permitted and the file is still what was shown."""
+    await _show_change(use, path, before, after)
+    await use.ask()
+    # What was typed while the user was asked may have been read meanwhile, by another call.
+    if before is not None and await _known(use, path, "change") != before:
+        raise _changed(path, "change")
+    await use.prompt.turn.files.write(path, after)
+    use.has_shown()
 
 
 async def _known(use: ToolUse, path: str, verb: str) -> str:
@@ -104,8 +125,13 @@ async def _known(use: ToolUse, path: str, verb: str) -> str:
     try:
         return await use.prompt.turn.files.read_known(path)
     except FileChangedError:
-        message = f"{path} has changed since you read it: read it again with read_file before you {verb} it"
-        raise FileChangedError(message) from None
+        raise _changed(path, verb) from None
+
+
+def _changed(path: str, verb: str) -> FileChangedError:
+    return FileChangedError(
+        f"{path} has changed since you read it: read it again with read_file before you {verb} it"
+    )
 
 
 async def _show_change(use: ToolUse, path: str, before: str | None, after: str) -> None:
@@ -128,7 +154,7 @@ def _around_change(before: str, after: str) -> tuple[str, str]:
     return "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])
 
 
-def _place(use: ToolUse, path: str) -> Any:
+def _place(use: ToolUse, path: str) -> FilePath:
     session = use.prompt.session
     return find_inside(path, session.cwd, session.roots)
 
