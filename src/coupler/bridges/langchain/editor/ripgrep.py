@@ -135,7 +135,9 @@ class _Output:
         if len(self._rest) > LONGEST_OUTPUT:
             raise ValueError("a line that fits is too long to be shown: use another pattern or glob")
         for line in lines:
-            self._hear(msgspec.json.decode(line)) if line.startswith(b"{") else None
+            # What else it writes is a complaint, and then there is no summary.
+            if line.startswith(b"{"):
+                self._hear(msgspec.json.decode(line))
 
     def _hear(self, message: dict[str, Any]) -> None:
         data = message["data"]
