@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from coupler.coder.modes import RULES
-from coupler.coder.offered_modes import MODES
+from coupler.coder.offered_modes import MODES, first_mode
+from coupler.coder.profile import Profile, ProfileError
 from permission.parts import Bench
 
 ASK, ACCEPT, LOOK, PLAN, AUTO = "interactive", "accept-edits", "read-only", "planning", "agentic"
@@ -114,3 +115,12 @@ def test_no_mode_but_auto_lets_tools_of_servers_and_pages_pass(bench: Bench) -> 
         decided = decisions(bench, **fields)
         assert decided.pop(AUTO) == "allow"
         assert set(decided.values()) == {"ask"}
+
+
+def test_a_profile_that_begins_in_a_mode_that_there_is_not_names_the_nearest() -> None:
+    assert first_mode(Profile(name="careful", mode="planning")) == "planning"
+    assert first_mode(Profile(name="careful")) is None
+    with pytest.raises(
+        ProfileError, match=r"the profile careful begins in a mode 'plan' .* mean 'planning'\?"
+    ):
+        first_mode(Profile(name="careful", mode="plan"))

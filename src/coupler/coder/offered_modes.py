@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING
 
 from coupler.agent.mode import Mode
+from coupler.coder.profile import ProfileError
 
 if TYPE_CHECKING:
     from coupler.coder.profile import Profile
@@ -30,6 +32,18 @@ def modes_of(setup: Setup) -> tuple[Mode, ...]:
     return (
         *sorted(MODES, key=lambda mode: mode.id != setup.mode),
         *(mode_of_profile(profile) for profile in setup.profiles),
+    )
+
+
+def first_mode(profile: Profile) -> str | None:
+    """The mode that a profile begins in, if it says so; raises `ProfileError` if there is no such mode."""
+    known = [mode.id for mode in MODES]
+    if profile.mode is None or profile.mode in known:
+        return profile.mode
+    nearest = difflib.get_close_matches(profile.mode, known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(known)}"
+    raise ProfileError(
+        f"the profile {profile.name} begins in a mode {profile.mode!r} that there is not: {hint}"
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from coupler.agent.project import configuration_of
+from coupler.coder.offered_modes import first_mode
 from coupler.coder.profile import Profile, profile_of
 from coupler.config import keys
 
@@ -55,11 +56,14 @@ def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
     # Imported on use: a session of workflows alone needs none of it.
     from coupler.coder.model.choice import chosen, named
 
+    profiles = tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES])
+    for offered in profiles:
+        first_mode(offered)
     return Setup(
         profile=profile,
         choice=chosen(config, profile, model),
         others=tuple(named(entry.text, config, profile, model) for entry in config[keys.CODER_MODELS]),
-        mode=profile.mode or config[keys.CODER_MODE],
+        mode=first_mode(profile) or config[keys.CODER_MODE],
         sandbox=config[keys.CODER_SANDBOX],
-        profiles=tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES]),
+        profiles=profiles,
     )
