@@ -24,7 +24,7 @@ def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
 
     again = coder.served(home=served.home)
     editor, told = again.loaded(before.session, project)
-    coder.model.plays(use("read_file", path="a.py"), EDIT, "Now it says two.")
+    coder.model.plays(EDIT, "Now it says two.")
     turn = editor.prompt("Make it two", "allow_once")
 
     assert texts(told) == "It says one."
@@ -33,6 +33,27 @@ def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
     assert "one" in coder.model.asked[0].results[0]
     assert tree(project) == {"a.py": "two\n"}
     assert turn.reason == "end_turn"
+    again.leave()
+
+
+def test_a_file_that_has_changed_between_two_processes_is_not_edited_before_it_is_read_again(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {"a.py": "one\n"})
+    served = coder.served()
+    coder.model.plays(use("read_file", path="a.py"), "It says one.")
+    before = served.opened(project)
+    before.prompt("Read a.py")
+    served.leave()
+    write(project, {"a.py": "one\nand more\n"})
+
+    again = coder.served(home=served.home)
+    editor, _ = again.loaded(before.session, project)
+    coder.model.plays(EDIT, "Somebody has changed it.")
+    editor.prompt("Make it two")
+
+    assert "has changed since you read it" in coder.model.last.result
+    assert tree(project) == {"a.py": "one\nand more\n"}
     again.leave()
 
 

@@ -6,6 +6,8 @@ import asyncio
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+import msgspec
+
 _writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
 
 
@@ -27,6 +29,20 @@ class KnownFiles:
     def paths(self) -> tuple[str, ...]:
         """The files that the session has touched, the last one last."""
         return tuple(self._files)
+
+    def saved(self, most: int) -> dict[str, list[str]]:
+        """What is known of the last files, as JSON can hold it."""
+        last = [*self._files.items()][-most:]
+        return {path: [known.text.hex(), known.saved.hex()] for path, known in last}
+
+    def restore(self, saved: object) -> None:
+        """Know what was saved before; what is not of that form is nothing."""
+        try:
+            files = msgspec.convert(saved, dict[str, tuple[str, str]])
+            known = {path: _Known(*map(bytes.fromhex, digests)) for path, digests in files.items()}
+        except (msgspec.ValidationError, ValueError):
+            return
+        self._files = {**known, **self._files}
 
     def note(self, path: str, text: str, saved: str) -> None:
         """The session has seen this text in the file, when this was on the disk."""

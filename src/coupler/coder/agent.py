@@ -93,10 +93,17 @@ class CoderAgent(Agent):
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
             if setup.choice is None:
                 return await self._tell_how_to_set_up(turn)
-            return await (await self._made_for(setup, turn.session)).perform(turn)
+            return await self._answered(await self._made_for(setup, turn.session), turn)
         except (ProfileError, ModelError, MissingExtraError) as error:
             await turn.say_apart(str(error))
             return "refusal"
+
+    async def _answered(self, agent: GraphAgent, turn: Turn) -> StopReason | None:
+        try:
+            return await agent.perform(turn)
+        finally:
+            if self._workplace is not None:
+                self._workplace.remember()
 
     def _looked_at(self, session: Session) -> Setup | None:
         """How the session begins; what is wrong is told when the first prompt needs it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coupler.coder.commands.background import BackgroundJobs
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
 
 
+FILES = "files"
+"""Where the session's state has what the coder has seen in files."""
+
+MOST_FILES = 500
+"""Files that are remembered so, the last ones."""
+
+
 class Workplace:
     """Of one session."""
 
@@ -20,6 +28,14 @@ class Workplace:
         self.outputs = Outputs(session)
         self.jobs = BackgroundJobs(session, self.outputs)
         self.sandbox = Sandbox(session, [self.outputs.directory])
+        state = session.state if isinstance(session.state, Mapping) else {}
+        session.known_files.restore(state.get(FILES))
+
+    def remember(self) -> None:
+        """A turn is over: who goes on with the session elsewhere knows its files, too."""
+        state = self.session.state if isinstance(self.session.state, Mapping) else {}
+        if files := self.session.known_files.saved(MOST_FILES):
+            self.session.state = {**state, FILES: files}
 
     async def close(self) -> None:
         """The session is left."""
