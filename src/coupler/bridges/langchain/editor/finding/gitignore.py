@@ -1,7 +1,6 @@
 """What .gitignore files leave out, as git reads them."""
 
 # A Path for each of very many files would take longer than to look at them.
-# ruff: noqa: PTH118, PTH120, PTH123
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Lines that a regular expression fits, with those around them."""
 
 # A Path for each of very many files would take longer than to look at them.
-# ruff: noqa: PTH116, PTH123
 
 from __future__ import annotations
 

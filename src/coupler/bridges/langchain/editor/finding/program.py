@@ -6,7 +6,6 @@ both as JSON. `texts` are files as they are in the editor, whatever the disk has
 """
 
 # A Path for each of very many files would take longer than to look at them.
-# ruff: noqa: PTH112, PTH116, PTH119, PTH206
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ Links are not followed, so nothing outside of the directory is seen. Names that 
 """
 
 # A Path for each of very many files would take longer than to look at them.
-# ruff: noqa: PTH118, PTH206
 
 from __future__ import annotations
 
