@@ -84,6 +84,8 @@ def test_what_holds_secrets_runs_programs_or_is_outside_is_asked_about_in_every_
     [
         ("make test", "allow"),
         ("uv run pytest -q", "allow"),
+        ("uv run ruff check .", "allow"),
+        ("uv run --with x bash -c ls", "ask"),
         ("cargo run -- x", "allow"),
         ("npm test && git commit -am x", "allow"),
         ("git push", "allow"),

@@ -42,9 +42,15 @@ def named_places(words: Sequence[Word], scope: Scope, directory: str | None) -> 
 def hides_code(words: Sequence[Word]) -> bool:
     """Whether something that is started by the way has a program in its words, as in `uv run python -c …`."""
     return any(
-        is_starter(program_name(words[place].text)) or inline_code_at(words[place:]) is not None
+        inline_code_at(words[place:]) is not None
+        or (is_starter(program_name(words[place].text)) and _may_be_started(words, place))
         for place in range(2, len(words))
     )
+
+
+def _may_be_started(words: Sequence[Word], place: int) -> bool:
+    """Whether a word stands where a program's name may stand: first, or behind options and their values."""
+    return place == 2 or any(word.text.startswith("-") for word in words[place - 2 : place])
 
 
 def _texts(word: Word, scope: Scope) -> Iterator[str]:

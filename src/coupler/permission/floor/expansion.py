@@ -182,7 +182,8 @@ class _Expansion:
             self._add("$")
             return at + 1
         self._fork(found if is_quoted else [_split(text) for text in found])
-        self._is_pattern = self._is_pattern or (not is_quoted and any(set("*?[") & {*each} for each in found))
+        # Also in quotes: what a loop or an assignment has may come from wildcards.
+        self._is_pattern = self._is_pattern or any(set("*?[") & {*each} for each in found)
         return end + 1
 
     def _output(self, text: str) -> Sequence[str]:

@@ -14,6 +14,7 @@ from coupler.permission.floor.decoding import decodings
 from coupler.permission.floor.disk import STOPPING
 from coupler.permission.floor.effort import Effort
 from coupler.permission.floor.expansion import Reading
+from coupler.permission.floor.feeding import MOVING, PRINTING, paths_from
 from coupler.permission.floor.finding import Finding, worst
 from coupler.permission.floor.place import UNKNOWN, Places
 from coupler.permission.floor.program import FIND_STARTS, PROGRAMS, deletes, find_starts
@@ -80,12 +81,7 @@ _OFTEN_STARTED = frozenset(
     {"rm", "shred", "dd", "mkfs", "mkfs.ext4", "wipefs", "chmod", "chown", "mv", "find"}
 )
 """What is looked for behind programs that are not known to start others."""
-_MOVING = frozenset({"cd", "pushd", "chdir"})
-_PRINTING = frozenset({"echo", "printf", "yes"})
-_LISTING = frozenset({"git", "grep", "rg", "fd", "fdfind", "egrep"})
-_FILTERING = frozenset(
-    {"sort", "uniq", "head", "tail", "tr", "sed", "awk", "tee", "xargs", "cut", "wc", "true"}
-)
+_READING = frozenset({"read", "mapfile", "readarray"})
 _CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "nawk", "sed", "gsed", "ed", "ex", "expect", "osascript"})
 
 _BOMB = re.compile(
@@ -127,6 +123,8 @@ class Judgement:
     def of_line(self, text: str | None) -> list[Finding]:
         """All that is found."""
         for command in self._line.commands:
+            if command.words[0].text in _READING:
+                self._give_read(command.words[1:])
             self._command(command.words)
         for target in self._line.targets:
             if target.kind == "edit":
@@ -136,6 +134,11 @@ class Judgement:
         self._fed()
         self._effort.is_spent = self._effort.is_spent or self._scope.is_cut
         return self._found
+
+    def _give_read(self, words: Sequence[Word]) -> None:
+        for word in words:
+            for path in self._fed_paths if word.text.isidentifier() else ():
+                self._scope.give(word.text, _escaped(path))
 
     # Commands -----------------------------------------------------------------------------------------
 
@@ -147,35 +150,19 @@ class Judgement:
         """The words with what `find` and `xargs` would put in their places."""
         if all(word.is_plain or word.source for word in words):
             return words
-        sources = self._feeders
+        paths = [*map(_escaped, self._fed_paths)]
+        sources = paths[0] if len(paths) == 1 else "{" + ",".join(paths) + "}"
         return [word if word.is_plain or word.source else word._replace(source=sources) for word in words]
 
     @cached_property
-    def _feeders(self) -> str:
-        """Where the line's other commands may get paths from, as braces."""
+    def _fed_paths(self) -> list[str]:
+        """The paths that the line's other commands may give to one that reads them."""
         fed: list[str] = []
         for command in self._line.commands:
             [words, *_] = self._scope.spellings(command.words) or [[]]
-            fed += self._paths_from(words)
+            fed += paths_from(words)
         fed += [line for text in self._line.fed for line in text.split("\n")]
-        paths = [*dict.fromkeys(path for path in fed if path)] or [UNKNOWN]
-        return paths[0] if len(paths) == 1 else "{" + ",".join(map(_escaped, paths)) + "}"
-
-    def _paths_from(self, words: Sequence[Reading]) -> Iterable[str]:
-        name = program_name(words[0].text) if words else ""
-        rest = words[1:]
-        if name in {"find", "gfind"}:
-            starts, is_narrow = find_starts([*rest])
-            return [f"{start.text}/{UNKNOWN}" if is_narrow else start.text for start in starts]
-        if name in _PRINTING:
-            return [piece for word in rest for piece in re.split(r"\\n|\\0|\s", word.text)]
-        if name == "ls":
-            places = [word.text for word in rest if not word.text.startswith("-")] or ["."]
-            return [f"{place}/*" for place in places]
-        if name in _LISTING:
-            return [f"./{UNKNOWN}"]
-        is_silent = name in _FILTERING or name in PROGRAMS or name in _MOVING or is_starter(name)
-        return [] if is_silent else [UNKNOWN]
+        return [*dict.fromkeys(path for path in fed if path)] or [UNKNOWN]
 
     def _spelled(self, words: Sequence[Reading]) -> None:
         """One reading of one command."""
@@ -183,14 +170,14 @@ class Judgement:
             return
         name = program_name(words[0].text)
         self._names.add(name)
-        if name in _MOVING:
+        if name in MOVING:
             self._move([word for word in words[1:] if word.text not in {"--", "-P", "-L", "-n"}])
         for known in self._known_as(words[0], name):
             found = self._by_program(known, words[1:])
             self._note(_with_remedy(found) if any(word.is_bare for word in words) else found)
         if words[0].is_open or not name:
             self._by_unknown_program(words[1:])
-        if name in _PRINTING or name == "alias":
+        if name in PRINTING or name == "alias":
             self._texts += [" ".join(word.text.partition("=")[2] or word.text for word in words[1:])]
             self._texts.append(" ".join(word.text for word in words[1:]))
         self._started(name, words)

@@ -120,7 +120,7 @@ class Places:
         if (device := self.device(text, is_pattern=is_pattern)) is not None:
             return device
         for path in self._paths(text, is_pattern):
-            if path in _VITAL_FILES or any(path.startswith(f"{tree}/") for tree in _VITAL_TREES):
+            if path in _VITAL_FILES or is_below(path, _VITAL_TREES):
                 return f"{path}, which the system needs"
         return None
 

@@ -172,6 +172,16 @@ def _finds(given: Arguments, places: Places) -> Finding | None:
     return finding if finding is not None and not (is_narrow and not finding.is_fatal) else None
 
 
+def _edits_in_place(given: Arguments, places: Places) -> Finding | None:
+    return _overwrites(given, places) if given.has("i", "in-place") else None
+
+
+def _unpacks(given: Arguments, places: Places) -> Finding | None:
+    target = given.value("-d", "-C", "--directory")
+    lost = _vital(target, places)
+    return Finding(f"would overwrite {lost}") if lost is not None else _archives(given, places)
+
+
 def _removes_user(given: Arguments, places: Places) -> Finding | None:
     if given.has("r", "remove", "remove-home", "remove-all-files"):
         return Finding("would delete a user with the home directory")
@@ -191,7 +201,9 @@ PROGRAMS: dict[str, Judge] = {
         _changes_rights,
     ),
     "rsync": _synchronises,
-    **dict.fromkeys(("tar", "gtar", "bsdtar", "zip"), _archives),
+    "zip": _archives,
+    **dict.fromkeys(("tar", "gtar", "bsdtar", "unzip"), _unpacks),
+    **dict.fromkeys(("sed", "gsed"), _edits_in_place),
     "git": _cleans,
     **dict.fromkeys(("find", "gfind"), _finds),
     **dict.fromkeys(("userdel", "deluser"), _removes_user),

@@ -100,6 +100,8 @@ class Scope:
                 return self.places.homes or _NOT_KNOWN
             case "PWD":
                 return self.places.directories[::-1] or _NOT_KNOWN
+            case "OLDPWD":
+                return [*self.places.directories, *_NOT_KNOWN]
             case "IFS":
                 return [" "]
             case "#" | "?" | "$" | "-" | "RANDOM" | "UID" | "EUID" | "LINENO" | "SECONDS":

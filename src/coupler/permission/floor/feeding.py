@@ -1,0 +1,39 @@
+"""Commands whose output others read as paths: which these may be, for `xargs`, `read` and the like."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from coupler.permission.floor.expansion import Reading
+from coupler.permission.floor.place import UNKNOWN
+from coupler.permission.floor.program import PROGRAMS, find_starts
+from coupler.permission.wrapper import is_starter, program_name
+
+PRINTING = frozenset({"echo", "printf", "yes"})
+"""Programs that print their words."""
+MOVING = frozenset({"cd", "pushd", "chdir"})
+"""Programs that change the directory."""
+
+_LISTING = frozenset({"git", "grep", "rg", "fd", "fdfind", "egrep"})
+_FILTERING = frozenset(
+    {"sort", "uniq", "head", "tail", "tr", "sed", "awk", "tee", "xargs", "cut", "wc", "true", "read"}
+)
+
+
+def paths_from(words: Sequence[Reading]) -> list[str]:
+    """The paths that a command may print; UNKNOWN if they are only known when it runs."""
+    name = program_name(words[0].text) if words else ""
+    rest = [*words[1:]]
+    if name in {"find", "gfind"}:
+        starts, is_narrow = find_starts(rest)
+        return [f"{start.text}/{UNKNOWN}" if is_narrow else start.text for start in starts]
+    if name in PRINTING:
+        return [piece for word in rest for piece in re.split(r"\\n|\\0|\s", word.text)]
+    if name == "ls":
+        places = [word.text for word in rest if not word.text.startswith("-")] or ["."]
+        return [f"{place}/*" for place in places]
+    if name in _LISTING:
+        return [f"./{UNKNOWN}"]
+    is_silent = name in _FILTERING or name in PROGRAMS or name in MOVING or is_starter(name)
+    return [] if is_silent else [UNKNOWN]
