@@ -12,6 +12,7 @@ from coupler.cli.chat.command import chat
 from coupler.cli.check.command import check
 from coupler.cli.editor.command import editor
 from coupler.cli.exec.command import exec_command
+from coupler.cli.init.command import init
 from coupler.cli.login import login
 from coupler.cli.permissions import permissions
 from coupler.cli.replay import replay
@@ -56,6 +57,7 @@ command.add_command(agents)
 command.add_command(check)
 command.add_command(editor)
 command.add_command(exec_command)
+command.add_command(init)
 command.add_command(login)
 command.add_command(permissions)
 command.add_command(replay)

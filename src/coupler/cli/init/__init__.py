@@ -1,0 +1,1 @@
+"""`coupler init`: the first files of a project, or of a user."""
