@@ -10,6 +10,7 @@ from coupler.cli import serve as serve_command
 from coupler.cli.agents import agents
 from coupler.cli.chat.command import chat
 from coupler.cli.check.command import check
+from coupler.cli.doctor.command import doctor
 from coupler.cli.editor.command import editor
 from coupler.cli.exec.command import exec_command
 from coupler.cli.init.command import init
@@ -55,6 +56,7 @@ def record(arguments: tuple[str, ...]) -> None:
 command.add_command(chat)
 command.add_command(agents)
 command.add_command(check)
+command.add_command(doctor)
 command.add_command(editor)
 command.add_command(exec_command)
 command.add_command(init)

@@ -1,0 +1,205 @@
+"""The settings that hold in this directory: which files they come from, and who has set each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from coupler.cli.sessions.wording import one_line, short_directory
+
+if TYPE_CHECKING:
+    from coupler.cli.doctor.circumstances import Circumstances
+    from coupler.cli.doctor.section import Section
+    from coupler.config import Config, Origin
+    from coupler.config.schema import Setting
+
+LONGEST_VALUE = 70
+"""Characters of a value."""
+
+OWN_VARIABLES = ("COUPLER_API_KEY", "COUPLER_DELEGATED", "COUPLER_HOME", "COUPLER_LOG", "COUPLER_RELAY_LOGIN")
+"""Those that stand for no key of a coupler.toml."""
+
+
+class Value(NamedTuple):
+    """A key's value, or one entry of a list, with its origin."""
+
+    key: str
+    text: str
+    origin: Origin
+    over: Origin | None = None
+    """The weaker origin whose value does not count because of this one."""
+
+
+def examine(section: Section, circumstances: Circumstances) -> None:
+    """The files, what is wrong with them, and then every value."""
+    _look_at_files(section, circumstances)
+    _look_at_rules(section, circumstances)
+    config = circumstances.config
+    circumstances.keep_secret(_variables(config))
+    values = [*_values(config, circumstances)]
+    section.facts["settings"] = [
+        {"key": key, "value": text, "origin": str(origin), "over": None if over is None else str(over)}
+        for key, text, origin, over in values
+    ]
+    for value in values:
+        over = "" if value.over is None else f", over {_place(value.over)}"
+        section.ok(value.key, f"{value.text} ({_place(value.origin)}{over})")
+    for note in config.notes:
+        section.note(note.key, str(note))
+    _look_at_variables(section)
+
+
+def _look_at_files(section: Section, circumstances: Circumstances) -> None:
+    from coupler.config import ConfigError
+    from coupler.config.lookup import project_files, user_file
+
+    own = user_file(os.environ)
+    files: list[str] = []
+    if own is None:
+        section.note("your file", "there is no home directory for one", "set COUPLER_HOME to a directory")
+    elif os.path.lexists(own):
+        files.append(own)
+        section.ok("your file", short_directory(own))
+    else:
+        section.ok("your file", f"{short_directory(own)} is not there, so the defaults hold")
+    try:
+        projects = (
+            [] if circumstances.directory is None else [*project_files(circumstances.directory, os.environ)]
+        )
+    except (ConfigError, ValueError):
+        projects = []  # told as what is wrong
+    files += [file.path for file in projects]
+    for number, file in enumerate(projects):
+        what = "" if number == 0 else ", from which only what forbids and asks counts"
+        section.ok("project's file", f"{short_directory(file.path)}{what}")
+    section.facts["files"] = files
+    if circumstances.config_error is not None:
+        for problem in circumstances.config_error.problems:
+            section.problem("wrong", problem, "correct it: until then sessions in this project are refused")
+
+
+def _look_at_rules(section: Section, circumstances: Circumstances) -> None:
+    from coupler.agent.permitting import rules_of
+
+    try:
+        rules_of(circumstances.config)
+    except ValueError as error:
+        for line in str(error).splitlines():
+            section.problem(
+                "permissions", line, "correct the rule: see the page on permissions of the manual"
+            )
+
+
+def _values(config: Config, circumstances: Circumstances) -> Iterator[Value]:
+    weaker = _weaker(circumstances)
+    for setting in config.settings.values():
+        entries = [*_entries(setting, config)]
+        below = weaker.get(setting.key.name)
+        is_replaced = len(entries) == 1 and below is not None and below.origin != setting.origin
+        for text, origin in entries:
+            over = below.origin if is_replaced and below is not None and not _adds_up(setting) else None
+            yield Value(setting.key.name, _cut(text), origin, over)
+
+
+def _weaker(circumstances: Circumstances) -> Mapping[str, Setting]:
+    """What would hold without variables: the user's own file and the project's say it."""
+    from coupler.config import ConfigError, load
+    from coupler.config.keys import SCHEMA
+
+    variables = {key.variable for key in SCHEMA.keys}
+    environ = {name: value for name, value in os.environ.items() if name not in variables}
+    try:
+        users = load(None, environ=environ).settings
+        here = load(circumstances.directory, environ=environ, trust=None).settings
+    except ConfigError:
+        return {}
+    stronger = {
+        name: setting
+        for name, setting in here.items()
+        if circumstances.config.settings[name].origin.layer == "environment"
+    }
+    return {**users, **stronger}
+
+
+def _adds_up(setting: Setting) -> bool:
+    return isinstance(setting.key.default, tuple)
+
+
+def _entries(setting: Setting, config: Config) -> Iterator[tuple[str, Origin]]:
+    """The value, or each of those that files have added to a list. What may hold keys is only named."""
+    from coupler.config import Entry
+    from coupler.config.agent_tables import AgentTable
+
+    if not isinstance(setting.value, tuple):
+        yield str(setting.value), setting.origin
+        return
+    for each in setting.value:
+        match each:
+            case Entry(text=text, origin=origin):
+                yield text, origin
+            case AgentTable(name=name, origin=origin):
+                yield name, origin
+            case _:
+                yield str(each.name), _origin_of_server(each.name, setting, config)
+
+
+def _origin_of_server(name: str, setting: Setting, config: Config) -> Origin:
+    from coupler.config import ConfigError, Origin
+    from coupler.config.file import read
+    from coupler.config.lookup import user_file
+
+    own = user_file(os.environ)
+    try:
+        user = None if own is None else read(own)
+    except ConfigError:
+        user = None
+    projects = [config.project] if setting.origin.layer == "project" else []
+    for layer, file in (*(("project", each) for each in projects), ("user", user)):
+        place = None if file is None else file.positions.find(("mcp", name))
+        if file is not None and place is not None:
+            return Origin(layer, file.path, place.line)  # type: ignore[arg-type]
+    return setting.origin
+
+
+def _variables(config: Config) -> Iterator[Mapping[str, str]]:
+    """What is given to agents and servers by name: none of it is shown, whatever quotes it."""
+    from coupler.config import keys
+    from coupler.mcp.servers import variables_of
+    from coupler.secrets.source import looks_secret
+
+    servers = config[keys.MCP]
+    for variables in (*(table.env for table in config[keys.AGENTS]), *variables_of(servers)):
+        yield {name: value for name, value in variables.items() if looks_secret(name)}
+    named = [entry.text for entry in config[keys.SECRET_NAMES]]
+    yield {name: os.environ[name] for name in named if name in os.environ}
+
+
+def _look_at_variables(section: Section) -> None:
+    """Variables of ours that hold, and those that nobody reads."""
+    from coupler.config.errors import suggestion
+    from coupler.config.keys import SCHEMA
+    from coupler.logs import LogSettingError, log_level
+
+    known = [*OWN_VARIABLES, *(key.variable for key in SCHEMA.keys if key.variable)]
+    found = sorted(name for name in os.environ if name.startswith("COUPLER_"))
+    section.facts["variables"] = found
+    for name in found:
+        if name not in known:
+            hint = suggestion(name, known, known)
+            section.note("variable", f"{one_line(name)} is set, and means nothing: {hint}")
+    try:
+        log_level()
+    except LogSettingError as error:
+        section.problem("COUPLER_LOG", str(error), "set it to one of these, or unset it")
+
+
+def _place(origin: Origin) -> str:
+    if origin.file is not None:
+        return short_directory(origin.file) + ("" if origin.line is None else f" line {origin.line}")
+    return str(origin)
+
+
+def _cut(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= LONGEST_VALUE else f"{line[: LONGEST_VALUE - 1]}…"
