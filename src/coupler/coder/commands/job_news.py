@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import AgentMiddleware
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
+
+from coupler.bridges.langchain.addition import M, with_text
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -45,9 +47,5 @@ class JobNews(AgentMiddleware[Any, Any, Any]):
         return _with(result, news) if news else result
 
 
-def _with(message: BaseMessage, news: str) -> BaseMessage:
-    note = f"[Note of Coupler, not of the user: {news}]"
-    content = message.content
-    if isinstance(content, str):
-        return message.model_copy(update={"content": f"{content}\n\n{note}"})
-    return message.model_copy(update={"content": [*content, {"type": "text", "text": note}]})
+def _with(message: M, news: str) -> M:
+    return with_text(message, f"[Note of Coupler, not of the user: {news}]")

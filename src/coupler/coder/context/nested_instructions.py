@@ -16,6 +16,7 @@ from langchain.agents.middleware.types import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import Command
 
+from coupler.bridges.langchain.addition import with_text
 from coupler.bridges.langchain.current import current
 from coupler.bridges.langchain.tool_calls.arguments import paths_in
 from coupler.coder.compaction.conversation import visible_messages
@@ -110,7 +111,5 @@ def _digests(found: Iterable[Instruction]) -> dict[str, str]:
 
 def _with_instructions(result: ToolMessage, found: list[Instruction], cwd: str) -> ToolMessage:
     text = "\n\n".join([WORDS, *(each.shown(cwd) for each in found)])
-    content: Any = result.content
-    more = f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
     named = {**result.additional_kwargs, GIVEN: _digests(found)}
-    return result.model_copy(update={"content": more, "additional_kwargs": named})
+    return with_text(result, text).model_copy(update={"additional_kwargs": named})

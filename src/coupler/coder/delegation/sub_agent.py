@@ -15,10 +15,11 @@ from langchain.agents.middleware.types import (
     ToolCallRequest,
     hook_config,
 )
-from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 
+from coupler.bridges.langchain.addition import with_prompt
 from coupler.bridges.langchain.asking.permission import action_of, refusal
 from coupler.bridges.langchain.current import Current, current
 from coupler.bridges.langchain.middleware.permissions import Result, requested_tool
@@ -104,7 +105,7 @@ class SubAgentMiddleware(AgentMiddleware[Any, Any, Any]):
         tools = [tool for tool in request.tools if self._offers(tool)]
         prompt = f"{PROMPT}\n\n{READ_ONLY_PROMPT}" if self._only_reads else PROMPT
         changes: dict[str, Any] = {
-            "system_message": _with_prompt(request.system_message, prompt),
+            "system_message": with_prompt(request.system_message, prompt),
             "tools": [] if self.is_stopped else tools,
         }
         if self.is_stopped:
@@ -160,12 +161,3 @@ def _begin_paragraph(served: Current) -> None:
     key = served.call_id
     if key is not None and served.calls.is_open(key):
         served.calls.append(key, "\n\n")
-
-
-def _with_prompt(message: SystemMessage | None, prompt: str) -> SystemMessage:
-    if message is None:
-        return SystemMessage(prompt)
-    content: Any = message.content
-    if isinstance(content, str):
-        return SystemMessage(f"{content}\n\n{prompt}")
-    return SystemMessage([*content, {"type": "text", "text": prompt}])

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest, hook_config
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from coupler.agent.errors import describe
+from coupler.bridges.langchain.addition import with_prompt, with_text
 from coupler.bridges.langchain.asking.permission import refusal
 from coupler.bridges.langchain.current import Current, current
 from coupler.coder.context.fence import fenced
@@ -59,9 +60,8 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
         """Tell the model what the hooks of the session's beginning said."""
         if not self._context:
             return await handler(request)
-        given = str(request.system_message.text) if request.system_message is not None else ""
-        text = f"{given}\n\n{_said(self._context)}".lstrip()
-        return await handler(request.override(system_message=SystemMessage(text)))
+        prompt = with_prompt(request.system_message, _said(self._context))
+        return await handler(request.override(system_message=prompt))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
@@ -152,10 +152,7 @@ def _message_in(result: Result) -> ToolMessage | None:
 def _with_more(result: Result, texts: Sequence[str]) -> Result:
     if not texts or not isinstance(result, ToolMessage):
         return result
-    text = "\n\n".join(map(_said, texts))
-    content: Any = result.content
-    more = f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
-    return result.model_copy(update={"content": more})
+    return with_text(result, "\n\n".join(map(_said, texts)))
 
 
 def _said(text: str) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest
-from langchain_core.messages import SystemMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
 
 from coupler.agent.mode import declared_modes
+from coupler.bridges.langchain.addition import with_prompt
 from coupler.bridges.langchain.asking.permission import permit, permit_and_wait, refusal
 from coupler.bridges.langchain.current import Current, current
 from coupler.bridges.langchain.declared import Declared, marked_schema
@@ -102,7 +103,7 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
         mode = self._mode(served)
         changes: dict[str, Any] = {}
         if mode.prompt is not None:
-            changes["system_message"] = _with_prompt(request.system_message, mode.prompt)
+            changes["system_message"] = with_prompt(request.system_message, mode.prompt)
         if not mode.offers_all:
             changes["tools"] = [tool for tool in request.tools if _has(mode, served, tool)]
             if not changes["tools"]:
@@ -129,15 +130,6 @@ def _has(mode: Mode, served: Current, tool: BaseTool | dict[str, Any]) -> bool:
         return mode.offers(tool.name, served.presentation.kind(tool.name, tool, {}))
     name = str(tool.get("name") or tool.get("type") or "")
     return mode.offers(name, served.presentation.kind(name, None, {}))
-
-
-def _with_prompt(message: SystemMessage | None, prompt: str) -> SystemMessage:
-    if message is None:
-        return SystemMessage(prompt)
-    content: Any = message.content
-    if isinstance(content, str):
-        return SystemMessage(f"{content}\n\n{prompt}")
-    return SystemMessage([*content, {"type": "text", "text": prompt}])
 
 
 def _flat(modes: Iterable[str | Mode | Iterable[str | Mode]]) -> list[str | Mode]:
