@@ -17,19 +17,22 @@ def examine(section: Section, circumstances: Circumstances) -> None:
     from coupler.catalogue import joined
 
     found: dict[str, list[str]] = {"installed": [], "fetched": [], "native": [], "missing": []}
+    configured: list[str] = []
     for entry in joined(circumstances.config).values():
         state = _state(entry)
         found[state].append(entry.name)
         if state == "missing" and entry.origin is not None:
             _tell_missing(section, entry)
+            configured.append(entry.name)
     section.facts |= found
     native = [f"{name} (without ACP)" for name in found["native"]]
     there = ", ".join((*found["installed"], *native))
     section.ok("installed", there or "none")
     if found["fetched"]:
         section.ok("fetched", f"{', '.join(found['fetched'])}, when they are first used")
-    if found["missing"]:
-        section.ok("others", f"{', '.join(found['missing'])}: `coupler agents` says how to install them")
+    others = [name for name in found["missing"] if name not in configured]
+    if others:
+        section.ok("others", f"{', '.join(others)}: `coupler agents` says how to install them")
 
 
 def _state(entry: Entry) -> str:

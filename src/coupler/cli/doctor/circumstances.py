@@ -6,7 +6,9 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from coupler.cli.doctor.database import SeenTrust, trust_of
 
 if TYPE_CHECKING:
     from coupler.config import Config, ConfigError
@@ -19,6 +21,14 @@ FAREWELL = 1.0
 """Seconds before the end at which nothing is waited for any more, so that there is time to tell."""
 
 
+class _Read(NamedTuple):
+    """What was read of the settings."""
+
+    config: Config
+    trust: SeenTrust
+    error: ConfigError | None = None
+
+
 class Circumstances:
     """What holds here. Examiners of several threads ask it."""
 
@@ -28,8 +38,8 @@ class Circumstances:
         self.deadline = time.monotonic() + seconds
         self.directory = _directory()
         """Where the command was called; None if that directory is gone."""
-        self._lock = threading.Lock()
-        self._config: tuple[Config, ConfigError | None] | None = None
+        self._reading = threading.Lock()
+        self._read: _Read | None = None
         self._secrets: list[Secret] = []
 
     @property
@@ -40,33 +50,48 @@ class Circumstances:
     @property
     def config(self) -> Config:
         """What holds in the directory, as far as it can be read."""
-        return self._loaded()[0]
+        return self._settings().config
 
     @property
     def config_error(self) -> ConfigError | None:
         """Why that is not all."""
-        return self._loaded()[1]
+        return self._settings().error
+
+    @property
+    def trust(self) -> SeenTrust:
+        """What the user has trusted."""
+        return self._settings().trust
 
     def keep_secret(self, values: Iterable[Mapping[str, str]]) -> None:
         """Values by their names, which are not shown whatever quotes them."""
         from coupler.secrets import declared_secrets
 
-        found = [secret for each in values for secret in declared_secrets(each)]
-        with self._lock:
-            self._secrets += found
+        for each in values:
+            self._secrets += declared_secrets(each)
 
     def masker(self) -> Masker:
-        """Hides what is known to be secret by now."""
+        """Hides what is known to be secret by now. It waits for nobody: whoever reads settings may hang."""
         from coupler.secrets import Masker, secrets_in_environment
 
-        with self._lock:
-            return Masker([*self._secrets, *secrets_in_environment(os.environ)])
+        return Masker([*self._secrets, *secrets_in_environment(os.environ)])
 
-    def _loaded(self) -> tuple[Config, ConfigError | None]:
-        with self._lock:
-            if self._config is None:
-                self._config = _load(self.directory)
-            return self._config
+    def _settings(self) -> _Read:
+        with self._reading:
+            if self._read is None:
+                self._read = self._load()
+            return self._read
+
+    def _load(self) -> _Read:
+        """If a project's file is wrong the user's own still holds, and without that the defaults."""
+        from coupler.config import Config, ConfigError, keys, load
+
+        users, trust = Config({}), trust_of(None, self.patience)
+        try:
+            users = load(None, environ=os.environ)
+            trust = trust_of(users[keys.STORE], self.patience)
+            return _Read(load(self.directory, environ=os.environ, trust=trust), trust)
+        except ConfigError as error:
+            return _Read(users, trust, error)
 
 
 def _directory() -> str | None:
@@ -74,18 +99,3 @@ def _directory() -> str | None:
         return os.getcwd()  # noqa: PTH109
     except OSError:
         return None
-
-
-def _load(directory: str | None) -> tuple[Config, ConfigError | None]:
-    """Where a project's file is wrong the user's own still tells something, and without that the defaults."""
-    from coupler.agent.kept_trust import KeptTrust
-    from coupler.config import Config, ConfigError, load
-
-    try:
-        return load(directory, environ=os.environ, trust=KeptTrust()), None
-    except ConfigError as error:
-        first = error
-    try:
-        return load(None, environ=os.environ), first
-    except ConfigError:
-        return Config({}), first

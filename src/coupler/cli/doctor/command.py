@@ -71,6 +71,8 @@ def _report(circumstances: Circumstances, timeout: float, *, as_json: bool) -> b
     from coupler.cli.doctor.examination import examine
     from coupler.cli.doctor.page import Page, write_json
 
+    if sys.stdout is None:
+        raise OSError("there is no standard output")
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
     if as_json:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import NamedTuple
 
-from coupler.cli.doctor.circumstances import Circumstances
+from coupler.cli.doctor.circumstances import FAREWELL, Circumstances
 from coupler.cli.doctor.section import Section
 
 
@@ -42,9 +42,20 @@ SUBJECTS = (
 def examine(circumstances: Circumstances, seconds: float) -> Iterator[Section]:
     """All sections in order, each as soon as it is there."""
     sections = [Section(name=subject.name, title=subject.title) for subject in SUBJECTS]
-    for section in sections:
-        thread = threading.Thread(target=_examine, args=(section, circumstances), daemon=True)
+    threads = [
+        threading.Thread(target=_examine, args=(section, circumstances), daemon=True) for section in sections
+    ]
+    for thread in threads:
         thread.start()
+    yield from _awaited(sections, circumstances, seconds)
+    # Servers are left in good order; who takes longer is ended by a guard when the process is gone.
+    end = time.monotonic() + FAREWELL
+    for section, thread in zip(sections, threads, strict=True):
+        if section.seconds is not None:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+def _awaited(sections: list[Section], circumstances: Circumstances, seconds: float) -> Iterator[Section]:
     for section in sections:
         if not section.wait(circumstances.deadline - time.monotonic()):
             section.problem(

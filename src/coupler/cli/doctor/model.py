@@ -8,6 +8,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from coupler.cli.doctor.settings import without_query
 from coupler.cli.sessions.wording import one_line, short_directory
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ def examine(section: Section, circumstances: Circumstances) -> None:
     from coupler.coder.model.errors import ModelError
     from coupler.coder.profile import USUAL
 
-    _look_at_credentials(section, circumstances)
     _look_at_profiles(section, circumstances)
+    if not _look_at_credentials(section, circumstances):
+        return
     try:
         choice = chosen(circumstances.config, USUAL)
     except ModelError as error:
@@ -34,7 +36,7 @@ def examine(section: Section, circumstances: Circumstances) -> None:
     if choice is None:
         _tell_none(section)
         return
-    section.facts |= {"model": choice.name, "base_url": choice.base_url}
+    section.facts |= {"model": choice.name, "base_url": without_query(choice.base_url or "") or None}
     section.ok("model", f"{choice.name}{_at(choice)}, as {_who_says(circumstances)} says")
     try:
         key = _key(section, choice, circumstances)
@@ -47,8 +49,8 @@ def examine(section: Section, circumstances: Circumstances) -> None:
         _try(section, choice, key, circumstances)
 
 
-def _look_at_credentials(section: Section, circumstances: Circumstances) -> None:
-    """The file of `coupler login coder`; its keys are kept from being shown before anything else is done."""
+def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool:
+    """The file of `coupler login coder`, whose keys are from now on not shown; whether it can be read."""
     from coupler.coder.model.credentials import credentials_file, stored_credentials
     from coupler.coder.model.errors import ModelError
     from coupler.home import NoHomeError
@@ -56,18 +58,24 @@ def _look_at_credentials(section: Section, circumstances: Circumstances) -> None
     try:
         file = credentials_file()
         mode = file.stat().st_mode
-    except (NoHomeError, OSError):
-        return
+    except (NoHomeError, FileNotFoundError):
+        return True
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        section.problem("keys", f"{file} cannot be read: {reason}", "see to the directory, as told above")
+        return False
     if not stat.S_ISREG(mode):
-        section.problem("keys", f"{short_directory(str(file))} is not a file", "move it away")
-        return
+        section.problem("keys", f"{short_directory(str(file))} is not a file", f"move it away, then {LOGIN}")
+        return False
     if os.name == "posix" and mode & 0o077:
         section.problem("keys", f"others can read {short_directory(str(file))}", f"run `chmod 600 {file}`")
     try:
         stored = stored_credentials()
-    except ModelError:
-        return  # told with the model
+    except ModelError as error:
+        section.problem("keys", str(error), f"move it away, then {LOGIN}")
+        return False
     circumstances.keep_secret([{"stored_key": each.key} for each in stored.keys])
+    return True
 
 
 def _look_at_profiles(section: Section, circumstances: Circumstances) -> None:
@@ -166,7 +174,7 @@ async def _ask(section: Section, choice: ModelChoice, key: str | None, circumsta
         case Verdict.REFUSED:
             section.problem("answer", sentence, f"{LOGIN} with another key or model")
         case Verdict.UNKNOWN:
-            place = "its provider" if choice.base_url is None else choice.base_url
+            place = "its provider" if choice.base_url is None else without_query(choice.base_url)
             remedy = f"see whether {place} can be reached from here, and whether a proxy is needed"
             section.problem("answer", f"it could not be asked: {sentence}", remedy)
     section.close()
@@ -194,4 +202,4 @@ def _look_for_file(section: Section, choice: ModelChoice) -> None:
 
 
 def _at(choice: ModelChoice) -> str:
-    return "" if choice.base_url is None else f" at {choice.base_url}"
+    return "" if choice.base_url is None else f" at {without_query(choice.base_url)}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from coupler.cli.sessions.wording import count, one_line
@@ -23,7 +25,7 @@ def examine(section: Section, circumstances: Circumstances) -> None:
     from coupler.mcp.servers import merged, variables_of
 
     servers = circumstances.config[keys.MCP]
-    circumstances.keep_secret(variables_of(servers))
+    circumstances.keep_secret((*variables_of(servers), *_in_words(servers)))
     entries = merged(servers)
     section.facts["servers"] = {name: {"is_reached": None} for name in entries}
     _tell_untrusted(section, circumstances)
@@ -38,6 +40,28 @@ def examine(section: Section, circumstances: Circumstances) -> None:
         section.problem("packages", sentence, f"run `{install_command('mcp')}`")
     else:
         asyncio.run(_try_all(section, entries, circumstances))
+
+
+def _in_words(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
+    """What may be secret in arguments and addresses, which a server or a library may quote."""
+    from urllib.parse import parse_qsl, urlsplit
+
+    from coupler.schema.v1 import McpServerHttp, McpServerSse, McpServerStdio
+    from coupler.secrets.source import SHORTEST, looks_secret
+
+    for server in servers:
+        match server:
+            case McpServerStdio(args=words):
+                for before, word in pairwise(["", *words]):
+                    name, equals, value = word.partition("=")
+                    if equals and looks_secret(name):
+                        yield {name.lstrip("-"): value}
+                    elif before.startswith("-") and looks_secret(before):
+                        yield {before.lstrip("-"): word}
+            case McpServerHttp(url=url) | McpServerSse(url=url):
+                parts = urlsplit(url)
+                pairs = [*parse_qsl(parts.query), ("password", parts.password or "")]
+                yield {name: value for name, value in pairs if len(value) >= SHORTEST}
 
 
 def _tell_untrusted(section: Section, circumstances: Circumstances) -> None:

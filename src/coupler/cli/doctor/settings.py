@@ -45,8 +45,10 @@ def examine(section: Section, circumstances: Circumstances) -> None:
     for value in values:
         over = "" if value.over is None else f", over {_place(value.over)}"
         section.ok(value.key, f"{value.text} ({_place(value.origin)}{over})")
+    untrusted = {setting.key.name for setting in config.untrusted}
     for note in config.notes:
-        section.note(note.key, str(note))
+        if note.key not in untrusted:  # that is told of the project
+            section.note(note.key, str(note))
     _look_at_variables(section)
 
 
@@ -94,12 +96,14 @@ def _look_at_rules(section: Section, circumstances: Circumstances) -> None:
 def _values(config: Config, circumstances: Circumstances) -> Iterator[Value]:
     weaker = _weaker(circumstances)
     for setting in config.settings.values():
-        entries = [*_entries(setting, config)]
         below = weaker.get(setting.key.name)
-        is_replaced = len(entries) == 1 and below is not None and below.origin != setting.origin
-        for text, origin in entries:
-            over = below.origin if is_replaced and below is not None and not _adds_up(setting) else None
-            yield Value(setting.key.name, _cut(text), origin, over)
+        is_over = below is not None and below.origin != setting.origin and not _adds_up(setting)
+        by_origin: dict[Origin, list[str]] = {}
+        for text, origin in _entries(setting, config):
+            by_origin.setdefault(origin, []).append(_cut(text))
+        for origin, texts in by_origin.items():
+            over = below.origin if is_over and below is not None else None
+            yield Value(setting.key.name, ", ".join(texts), origin, over)
 
 
 def _weaker(circumstances: Circumstances) -> Mapping[str, Setting]:
@@ -132,7 +136,7 @@ def _entries(setting: Setting, config: Config) -> Iterator[tuple[str, Origin]]:
     from coupler.config.agent_tables import AgentTable
 
     if not isinstance(setting.value, tuple):
-        yield str(setting.value), setting.origin
+        yield without_query(str(setting.value)), setting.origin
         return
     for each in setting.value:
         match each:
@@ -177,7 +181,8 @@ def _variables(config: Config) -> Iterator[Mapping[str, str]]:
 
 def _look_at_variables(section: Section) -> None:
     """Variables of ours that hold, and those that nobody reads."""
-    from coupler.config.errors import suggestion
+    from difflib import get_close_matches
+
     from coupler.config.keys import SCHEMA
     from coupler.logs import LogSettingError, log_level
 
@@ -186,8 +191,9 @@ def _look_at_variables(section: Section) -> None:
     section.facts["variables"] = found
     for name in found:
         if name not in known:
-            hint = suggestion(name, known, known)
-            section.note("variable", f"{one_line(name)} is set, and means nothing: {hint}")
+            near = get_close_matches(name, known, n=1, cutoff=0.7)
+            hint = f": did you mean {near[0]}?" if near else ""
+            section.note("variable", f"{one_line(name)} is set, and means nothing{hint}")
     try:
         log_level()
     except LogSettingError as error:
@@ -198,6 +204,11 @@ def _place(origin: Origin) -> str:
     if origin.file is not None:
         return short_directory(origin.file) + ("" if origin.line is None else f" line {origin.line}")
     return str(origin)
+
+
+def without_query(text: str) -> str:
+    """An address without what may be a token in it; any other text as it is."""
+    return text.partition("?")[0] if text.startswith(("http://", "https://")) else text
 
 
 def _cut(text: str) -> str:

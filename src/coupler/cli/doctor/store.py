@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
+from coupler.cli.doctor.database import opened
 from coupler.cli.sessions.wording import count, short_directory, size
 
 if TYPE_CHECKING:
@@ -27,9 +26,6 @@ LARGE_LOG = 256 * 1024 * 1024
 """Bytes of the write-ahead log that it does not have while all is well."""
 
 MOST_DAMAGES = 3
-STEPS_BETWEEN_LOOKS = 100_000
-"""Steps of SQLite between two looks at the clock."""
-
 LOCKED, NO_DATABASE, DAMAGED = (5, 6), 26, 11
 """SQLite's result codes."""
 
@@ -97,7 +93,7 @@ def _look_inside(section: Section, path: Path, circumstances: Circumstances, *, 
     about = "integrity" if is_ours else "graphs integrity"
     shown = short_directory(str(path))
     try:
-        with closing(_opened(path, circumstances.patience)) as connection:
+        with closing(opened(path, circumstances.patience)) as connection:
             if is_ours and not _look_whose_it_is(section, connection, shown):
                 return
             damages = [
@@ -113,16 +109,6 @@ def _look_inside(section: Section, path: Path, circumstances: Circumstances, *, 
                 _count(section, connection)
     except sqlite3.Error as error:
         _tell(section, about, path, error)
-
-
-def _opened(path: Path, patience: float) -> sqlite3.Connection:
-    """For reading. Without a log nobody else has it open, and then no file needs to be made beside it."""
-    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
-    address = f"file:{quote(str(path.absolute()))}?{how}"
-    connection = sqlite3.connect(address, uri=True, timeout=min(1.0, patience))
-    end = time.monotonic() + patience
-    connection.set_progress_handler(lambda: int(time.monotonic() > end), STEPS_BETWEEN_LOOKS)
-    return connection
 
 
 def _look_whose_it_is(section: Section, connection: sqlite3.Connection, shown: str) -> bool:

@@ -10,6 +10,7 @@ from coupler.cli.sessions.wording import count, one_line
 if TYPE_CHECKING:
     from coupler.cli.doctor.circumstances import Circumstances
     from coupler.cli.doctor.section import Section
+    from coupler.config import TrustedFiles
     from coupler.workflow.language.library import Library
 
 MOST_NAMED = 12
@@ -30,19 +31,18 @@ def examine(section: Section, circumstances: Circumstances) -> None:
         need_packages()
         from coupler.workflow.language.library import Library
 
-        _look_at(section, Library(directory))
+        _look_at(section, Library(directory), circumstances.trust)
     except MissingExtraError:
         _tell_missing_packages(section, directory)
     except ConfigError as error:
         section.problem("files", error.problems[0], "correct it, or take it away")
 
 
-def _look_at(section: Section, library: Library) -> None:
-    from coupler.agent.kept_trust import KeptTrust
+def _look_at(section: Section, library: Library, trust: TrustedFiles) -> None:
     from coupler.cli.workflows.check import checked, relative
     from coupler.cli.workflows.table import rows_of
 
-    rows = rows_of(library, KeptTrust())
+    rows = rows_of(library, trust)
     _, problems = checked(library, ())
     section.facts["workflows"] = [
         {"name": row.name, "origin": row.origin, "state": row.state, "file": row.file} for row in rows
