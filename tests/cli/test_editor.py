@@ -15,6 +15,7 @@ from coupler.cli.replaced_file import CannotWriteError, replace
 from raw_client import COUPLER, PATIENCE, RawClient
 
 SCRIPT = str(Path(sys.executable).with_name("coupler"))
+MANUAL = Path(__file__).parents[2] / "docs" / "editors.md"
 AGENT = """
 from coupler import Turn
 
@@ -124,6 +125,12 @@ class TestWhatIsPrinted:
             client.initialize()
             session = client.new_session(str(home))
             assert client.call("session/prompt", client.prompt_request(session, "hi")["params"])["result"]
+
+    @pytest.mark.parametrize("editor", ["zed", "jetbrains", "vscode"])
+    def test_it_is_what_the_manual_shows(self, app, editor):
+        printed = run(editor, "app.py:agent", "--name", "My agent").stdout
+        shown = printed.replace(SCRIPT, "/path/to/venv/bin/coupler").replace(str(app), "/path/to/app.py")
+        assert f"```json\n{shown}```" in MANUAL.read_text()
 
     def test_nothing_is_written(self, app, settings):
         run("zed", "app.py")
@@ -304,6 +311,9 @@ class TestANameThatIsTaken:
         assert ended.returncode == 1
         assert "there is an agent 'Mine' already" in ended.stderr
         assert "nothing was changed" in written(editor, "app.py", "--name", "Mine")
+        (file,) = home.rglob("*/coupler/mine.*")
+        file.write_text(file.read_text().replace(SCRIPT, "/old/coupler"))
+        assert f"Mine is in {file} now." in written(editor, "app.py", "--name", "Mine")
         assert "What was there before is in" in written(editor, "other.py", "--name", "Mine", "--force")
 
 

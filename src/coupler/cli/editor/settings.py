@@ -108,7 +108,7 @@ class LuaSettings:
         return place / "lua" / "coupler" / f"{served.identifier}.lua"
 
     def merged(self, text: str | None, served: Served, *, is_forced: bool) -> str:
-        if text is not None and not is_forced and self._commands(served) not in text:
+        if text is not None and not is_forced and _lua_list(served.args) not in text:
             _refuse_taken(served, "which starts something else")
         codecompanion, avante = self._codecompanion(served), self._avante(served)
         return (
@@ -136,7 +136,7 @@ class LuaSettings:
             f'  return require("codecompanion.adapters").extend("opencode", {{\n'
             f"    name = {_lua(served.identifier)},\n"
             f"    formatted_name = {_lua(served.title)},\n"
-            f"    commands = {{ default = {self._commands(served)} }},\n"
+            f"    commands = {{ default = {_lua_list(served.words)} }},\n"
             f"{env}"
             f"  }})\n"
             f"end"
@@ -150,9 +150,6 @@ class LuaSettings:
         return (
             f"{{\n  command = {_lua(served.command)},\n  args = {_lua_list(served.args)},\n  env = {env},\n}}"
         )
-
-    def _commands(self, served: Served) -> str:
-        return _lua_list(served.words)
 
 
 class ElispSettings:
