@@ -1,0 +1,151 @@
+"""Which file `local:…` means, and what the file says about itself.
+
+Files that are meant by their names alone are in one directory below Coupler's own; `coupler models` puts them
+there and removes them. Imports no LangChain: lists are made with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from coupler.coder.model.errors import ModelError
+from coupler.coder.model.local_known import KNOWN
+from coupler.home import data_directory
+
+if TYPE_CHECKING:
+    from coupler.coder.model.choice import ModelChoice
+
+ENDING = ".gguf"
+
+_MAGIC = b"GGUF"
+_OLDEST = 2
+"""The first version of the format whose numbers are as wide as they are now."""
+
+_LONGEST_TEXT = 65_536
+"""Bytes of a name or a value; what is longer is none that is looked for."""
+
+_MOST_FACTS = 200
+"""Facts that are read in search of those that matter; they stand at the beginning."""
+
+_NUMBERS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
+_TEXT, _ARRAY = 8, 9
+
+
+class ModelFacts(NamedTuple):
+    """What a file says about its model; None for what it does not say."""
+
+    architecture: str | None = None
+    title: str | None = None
+    window: int | None = None
+    """Tokens that it was trained to take in."""
+
+
+def models_directory() -> Path:
+    """Where files are that are meant by their names alone."""
+    return Path(data_directory(), "models")
+
+
+def installed_files() -> list[Path]:
+    """The models in that directory, by their names."""
+    return sorted(file for file in models_directory().glob(f"*{ENDING}") if file.is_file())
+
+
+def model_file(choice: ModelChoice) -> Path:
+    """The file of a model that is named by its path, or by its name in the directory for models."""
+    given = Path(choice.model)
+    if given.is_absolute():
+        if not given.is_file():
+            raise ModelError(f"{choice.name} cannot be used: there is no file {given}.")
+        return given
+    if len(given.parts) > 1 or choice.model in (".", ".."):
+        raise ModelError(
+            f"{choice.name} cannot be used: write the path whole, as in local:/models/a{ENDING}."
+        )
+    directory = models_directory()
+    for file in (directory / given, directory / f"{choice.model}{ENDING}"):
+        if file.is_file():
+            return file
+    raise ModelError(_no_such_model(choice, directory))
+
+
+def _no_such_model(choice: ModelChoice, directory: Path) -> str:
+    name = choice.model.removesuffix(ENDING)
+    if name in KNOWN:
+        return f"{choice.name} is not installed yet: run `coupler models install {name}`."
+    there = [file.stem for file in installed_files()]
+    found = f"There are {', '.join(there)}" if there else "There is none yet"
+    return (
+        f"{choice.name} cannot be used: {directory} has no {name}{ENDING}. {found}. "
+        f"Put the file there, or write its path: local:/models/a{ENDING}."
+    )
+
+
+def facts_of(file: Path) -> ModelFacts:
+    """What the file says about its model. Raises ModelError for one that is no model or cannot be read."""
+    try:
+        with file.open("rb") as stream:
+            return _facts(stream, file)
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror or error}.") from None
+
+
+def _facts(stream: IO[bytes], file: Path) -> ModelFacts:
+    if stream.read(len(_MAGIC)) != _MAGIC:
+        raise ModelError(
+            f"{file} is no model: a file in the format GGUF is needed, whose name usually ends with {ENDING}."
+        )
+    found: dict[str, Any] = {}
+    try:
+        for name, value in _pairs(stream):
+            found[name] = value
+            if f"{found.get('general.architecture')}.context_length" in found:
+                break
+    except (struct.error, UnicodeDecodeError, ValueError):
+        pass  # whoever loads it tells what is wrong with the rest
+    architecture, title = (found.get(f"general.{name}") for name in ("architecture", "name"))
+    window = found.get(f"{architecture}.context_length")
+    return ModelFacts(
+        architecture if isinstance(architecture, str) else None,
+        title if isinstance(title, str) else None,
+        window if isinstance(window, int) and window > 0 else None,
+    )
+
+
+def _pairs(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
+    """The facts of a file in their order, without those that are lists: words and how they are joined."""
+    if _number(stream, "<I") < _OLDEST:
+        return
+    _number(stream, "<Q")
+    for _ in range(min(_number(stream, "<Q"), _MOST_FACTS)):
+        name = _text(stream)
+        kind = _number(stream, "<I")
+        if kind == _ARRAY:
+            return
+        yield name, _text(stream) if kind == _TEXT else _number(stream, _NUMBERS.get(kind, ""))
+
+
+def _number(stream: IO[bytes], layout: str) -> int:
+    (value,) = struct.unpack(layout, stream.read(struct.calcsize(layout)))
+    return int(value) if not isinstance(value, float) else 0
+
+
+def _text(stream: IO[bytes]) -> str:
+    length = _number(stream, "<Q")
+    if length > _LONGEST_TEXT:
+        raise ValueError("too long for a name")
+    return stream.read(length).decode()
