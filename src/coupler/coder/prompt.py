@@ -20,12 +20,13 @@ from langchain_core.messages import SystemMessage
 
 from coupler.bridges.langchain.current import current
 from coupler.coder.compaction.conversation import window_of
-from coupler.coder.context.fence import cut, fenced
+from coupler.coder.context.fence import fenced
 from coupler.coder.context.git import git_state
 from coupler.coder.context.grounds import Ground
 from coupler.coder.context.instructions import standing_instructions
 from coupler.coder.context.reading import Reader
 from coupler.coder.notes import tell_note
+from coupler.coder.shortening import cut
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coupler.coder.commands.written import Written
+from coupler.coder.shortening import one_line
 from coupler.process import Environment, Job
 from coupler.process.guard import Guard
 
@@ -158,8 +158,7 @@ class BackgroundJob:
     @property
     def in_short(self) -> str:
         """The command in one line."""
-        line = re.sub(r"\s+", " ", self.command).strip().replace("`", "'")
-        return line if len(line) <= LONGEST_SHOWN else f"{line[: LONGEST_SHOWN - 1]}…"
+        return one_line(self.command, LONGEST_SHOWN).replace("`", "'")
 
     @property
     def state(self) -> str:

@@ -14,6 +14,8 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 from langchain_core.messages.utils import count_tokens_approximately
 from typing_extensions import TypedDict
 
+from coupler.coder.shortening import without_middle
+
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import BaseTool
@@ -160,12 +162,3 @@ def _shortened_part(part: Any, longest: int) -> Any:
     if isinstance(part, Mapping) and isinstance(part.get("text"), str) and len(part["text"]) > longest:
         return {**part, "text": without_middle(part["text"], longest)}
     return part
-
-
-def without_middle(text: str, longest: int) -> str:
-    """The beginning and the end of a text that is too long."""
-    if len(text) <= longest:
-        return text
-    head, tail = longest * 2 // 3, longest - longest * 2 // 3
-    left = len(text) - head - tail
-    return f"{text[:head]}\n[… {left} characters left out here …]\n{text[len(text) - tail :]}"

@@ -15,8 +15,9 @@ from coupler.bridges.langchain.stream.failures import CONTEXT, trouble_of
 from coupler.bridges.langchain.stream.listener import NOT_STREAMED
 from coupler.bridges.langchain.tool_calls.arguments import paths_in
 from coupler.bridges.langchain.tool_calls.kinds import CHANGING, kind_by_name
-from coupler.coder.compaction.conversation import CHARACTERS_PER_TOKEN, Compacted, without_middle
-from coupler.coder.context.fence import fenced, one_line
+from coupler.coder.compaction.conversation import CHARACTERS_PER_TOKEN, Compacted
+from coupler.coder.context.fence import fenced
+from coupler.coder.shortening import one_line, without_middle
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

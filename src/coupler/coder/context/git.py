@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from coupler.coder.context.fence import one_line
+from coupler.coder.shortening import one_line
 from coupler.process import Environment, Job, SpawnError
 
 LIMIT = 3.0

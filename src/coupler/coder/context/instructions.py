@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.coder.context.fence import cut, fenced
+from coupler.coder.context.fence import fenced
 from coupler.coder.context.grounds import Ground, project_grounds, user_ground
+from coupler.coder.shortening import cut
 
 if TYPE_CHECKING:
     from coupler.coder.context.reading import Reader
@@ -47,16 +48,11 @@ async def standing_instructions(
     """What holds for the whole session, the most general first; together they fill no more than `room`."""
     own = user_ground(environ)
     grounds = [*([own] if own is not None else []), *project_grounds(cwd, roots, environ)]
-    found = await _in_grounds(reader, grounds)
-    return _fitted(found, room, reader)
+    return _fitted(await instructions_at(reader, grounds), room, reader)
 
 
 async def instructions_at(reader: Reader, grounds: Iterable[Ground]) -> list[Instruction]:
     """What holds in these directories, in their order."""
-    return await _in_grounds(reader, grounds)
-
-
-async def _in_grounds(reader: Reader, grounds: Iterable[Ground]) -> list[Instruction]:
     found: dict[str, Instruction] = {}
     for ground in grounds:
         for each in await _in_ground(reader, ground):

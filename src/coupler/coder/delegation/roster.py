@@ -16,6 +16,7 @@ from coupler.catalogue.choice import has_native, is_installed
 from coupler.catalogue.lookup import is_coder, joined
 from coupler.coder.delegation.other_agent import OtherAgent
 from coupler.coder.profile import CODER, Profile, profile_names, profile_of
+from coupler.coder.shortening import one_line
 from coupler.config import keys
 from coupler.config.agent_tables import HookEvent
 
@@ -58,7 +59,7 @@ class Roster:
     def lines(self) -> Iterator[str]:
         """Each agent that can be had at once, with what it is for."""
         for name in self.names()[:MOST_LINES]:
-            yield _shortened(f"- {name}: {self._described(name)}")
+            yield one_line(f"- {name}: {self._described(name)}", LONGEST_LINE)
 
     def names(self) -> list[str]:
         """Their names: first ours, then profiles, then other programs."""
@@ -90,7 +91,7 @@ class Roster:
             return _OWN[name]
         entry = self._entries[name]
         table = self._tables.get(name)
-        what = " ".join((table.system or "").split()) if table is not None else ""
+        what = (table.system or "").strip() if table is not None else ""
         kind = "a profile of coder" if name in self._profiles else "another program"
         title = entry.title if entry.title != name and not is_coder(entry) else ""
         return ", ".join(filter(None, [title, kind])) + (f": {what}" if what else "")
@@ -116,7 +117,3 @@ def as_sub_agent(profile: Profile, giver: Profile) -> Profile:
 
 def _is_here(entry: Entry) -> bool:
     return any(is_installed(command[0]) for command in entry.programs) or has_native(entry)
-
-
-def _shortened(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1].rstrip()}…"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from coupler.coder.context.fence import cut, one_line
+from coupler.coder.shortening import cut, one_line
 from coupler.process import Environment, Job, SpawnError
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from coupler.agent.form import Form, FormError
 from coupler.agent.question import MOST_CHOICES, Answer, ask_in_call
 from coupler.agent.sensitive import asks_for_secret
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
+from coupler.coder.shortening import one_line
 from coupler.forms.field import ChoiceField, ChoicesField, Field, Option, TextField
 
 if TYPE_CHECKING:
@@ -82,11 +83,11 @@ async def ask_user(
     async with tool_use("Ask:", "think", about=asked.title) as use:
         await use.ask()
         if _is_answered_by_prompt(use.prompt):
-            return await _answered(use, asked, _answer_in_prompt(asked))
+            return _answered(asked, _answer_in_prompt(asked))
         answer = await _ask_now(use, asked)
         if answer is None:
             answer = await _ask_in_chat(use, asked)
-        return await _answered(use, asked, answer)
+        return _answered(asked, answer)
 
 
 class _Question:
@@ -108,8 +109,7 @@ class _Question:
     @property
     def title(self) -> str:
         """The question in one line."""
-        line = " ".join(self.text.split())
-        return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1].rstrip()}…"
+        return one_line(self.text, LONGEST_TITLE)
 
     @property
     def in_full(self) -> str:
@@ -216,7 +216,7 @@ def _answer_in_prompt(asked: _Question) -> Answer[str]:
     return Answer("accept", str(interrupt(asked.in_full)))
 
 
-async def _answered(use: ToolUse, asked: _Question, answer: Answer[str]) -> str:
+def _answered(asked: _Question, answer: Answer[str]) -> str:
     """What the model reads; the call shows it to the user as well."""
     if answer.accepted and answer.value is not None:
         return _in_words(asked, answer.value.strip()[:LONGEST_ANSWER])

@@ -22,6 +22,7 @@ from coupler.coder.delegation.outcome import Outcome, Work
 from coupler.coder.delegation.roster import Roster
 from coupler.coder.delegation.sub_agent import LOOKING, SubAgent, SubAgentMiddleware
 from coupler.coder.profile import CODER, USUAL, Profile, ProfileError
+from coupler.coder.shortening import one_line
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -86,7 +87,7 @@ class _Desk:
         name = agent.strip() or CODER
         who = self._found(name)
         prompt = running_prompt()
-        title = f"{name}: {_in_line(task)}"
+        title = f"{name}: {one_line(task, LONGEST_LINE)}"
         await self._permitted(who, name, task, title)
         work = self._work(who, name, prompt)
         try:
@@ -163,7 +164,9 @@ def _tell(outcome: Outcome, name: str, title: str, prompt: Current) -> None:
 
 def _title_of(told: Told) -> str | None:
     task = told.text("task")
-    return None if task is None else f"Delegate to {told.text('agent') or CODER}: {_in_line(task)}"
+    return (
+        None if task is None else f"Delegate to {told.text('agent') or CODER}: {one_line(task, LONGEST_LINE)}"
+    )
 
 
 def _checked(task: str) -> str:
@@ -175,8 +178,3 @@ def _checked(task: str) -> str:
             f"the task is too long: write {LONGEST_TASK} characters at most, and name files to be read"
         )
     return task
-
-
-def _in_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1].rstrip()}…"
