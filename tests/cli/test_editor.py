@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import forked
+from coupler.cli.editor.served import Served
+from coupler.cli.editor.settings import VSCODE
+from coupler.cli.editor.settings import ZED as ZED_SETTINGS
 from coupler.cli.replaced_file import CannotWriteError, replace
 from raw_client import COUPLER, PATIENCE, RawClient
 
@@ -56,7 +59,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path.resolve() / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    for name in ("XDG_CONFIG_HOME", "NVIM_APPNAME", "FLATPAK_XDG_CONFIG_HOME", "COUPLER_HOME"):
+    for name in ("XDG_CONFIG_HOME", "NVIM_APPNAME", "FLATPAK_XDG_CONFIG_HOME", "COUPLER_HOME", "VIRTUAL_ENV"):
         monkeypatch.delenv(name, raising=False)
     return home
 
@@ -178,6 +181,30 @@ class TestWhatIsPrinted:
         assert env == {"COUPLER_HOME": str(home), "A": "1", "MY_TOKEN": "t"}
         assert "the value of MY_TOKEN stands in the settings" in ended.stderr
 
+    def test_another_environment_that_is_active_is_told_of(self, app, home):
+        assert (
+            f"{home} is active, and this Coupler is in" in run("zed", "app.py", VIRTUAL_ENV=str(home)).stderr
+        )
+        assert "is active" not in run("zed", "app.py", VIRTUAL_ENV=sys.prefix).stderr
+
+    def test_an_agent_of_this_project_alone_is_told_to_be_one(self, app):
+        Path("coupler.toml").write_text('[agents.mine]\ncommand = "python3 app.py"\n')
+        forked.run([*COUPLER, "trust", "--yes"], capture_output=True, check=True, timeout=PATIENCE)
+        ended = run("zed", "--agent", "mine")
+        assert json.loads(ended.stdout)["agent_servers"]["mine via Coupler"]["args"] == [
+            "serve",
+            "--agent",
+            "mine",
+        ]
+        assert "the editor finds it only in this project" in ended.stderr
+
+    def test_on_windows_words_are_quoted_for_who_puts_them_together(self, monkeypatch):
+        monkeypatch.setattr("coupler.cli.editor.settings.sys.platform", "win32")
+        served = Served("A", ("C:\\My Files\\coupler.exe", "serve"))
+        quoted, plain = (json.loads(each.printed(served)) for each in (VSCODE, ZED_SETTINGS))
+        assert quoted["acp.agents"]["A"]["command"] == '"C:\\My Files\\coupler.exe"'
+        assert plain["agent_servers"]["A"]["command"] == "C:\\My Files\\coupler.exe"
+
     def test_lua_and_lisp_have_every_text_in_quotes(self, app):
         odd = 'Say "\\"'
         lua, lisp = (run(editor, "app.py", "--name", odd).stdout for editor in ("neovim", "emacs"))
@@ -267,6 +294,14 @@ class TestWhatIsWritten:
         ended = run("jetbrains", "app.py", "--write")
         assert ended.returncode == 1
         assert "acp.json is not a file. Nothing was changed" in ended.stderr
+
+    def test_a_link_that_leads_nowhere_gets_something_to_lead_to(self, app, home):
+        file, real = home / ".jetbrains" / "acp.json", home / "dotfiles" / "acp.json"
+        file.parent.mkdir()
+        file.symlink_to(real)
+        written("jetbrains", "app.py")
+        assert json.loads(real.read_text())["agent_servers"]["App"]
+        assert file.is_symlink()
 
     def test_who_changes_the_settings_meanwhile_keeps_what_they_wrote(self, settings):
         with pytest.raises(CannotWriteError, match="was changed meanwhile"):
@@ -388,6 +423,10 @@ class TestSeveralInstallations:
         (["zed", "--", "no-such-program", "acp"], "no-such-program cannot be started"),
         (["zed", "--"], "say which agent to start behind `--`"),
         (["zed", "app.py", "--model", "a:b"], "--model is for the coder"),
+        (
+            ["zed", "--agent", "goose", "--model", "a:b"],
+            "--model is for the coder, and goose is another agent",
+        ),
         (["zed", "--name", " "], "--name must be a text that can be shown"),
         (["zed", "--env", "1=2"], "'1=2' is not NAME or NAME=VALUE"),
         (["zed", "--env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE is not set here"),

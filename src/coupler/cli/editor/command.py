@@ -180,7 +180,10 @@ def _write(editor: Editor, agent: Served, variant: str | None, file: str | None,
     except (NameTakenError, CannotWriteError) as error:
         _refuse_unchanged(str(error))
     if place.is_sandboxed:
-        _say(f"Note: {place.title} starts programs in a sandbox, where {agent.command} may not be found.")
+        _say(
+            f"Note: {place.title} starts programs in a sandbox. If the agent is not found there, make its "
+            "command `flatpak-spawn`, with `--host` and the command that is there now before its args."
+        )
     _say(editor.settings.after_writing(path, agent))
 
 

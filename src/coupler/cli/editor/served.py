@@ -87,7 +87,7 @@ def served(asked: Asked) -> Served:
     if asked.command:
         found = _command(asked.command)
     elif asked.agent:
-        found = _agent(asked.agent)
+        found = _agent(asked.agent, has_model=asked.model is not None)
     elif asked.target:
         found = _target(asked.target)
     else:
@@ -97,7 +97,8 @@ def served(asked: Asked) -> Served:
     env = {**({HOME_VARIABLE: str(Path(home).absolute())} if home else {}), **found.env, **asked.env}
     title = found.title if asked.name is None else asked.name
     words = (*coupler_words(), "serve", *model, *found.words)
-    return Served(title, words, env, (*found.notes, *_notes_on_place(words[0])))
+    notes = (*found.notes, *(_notes_on_packages() if asked.target else ()), *_notes_on_place(words[0]))
+    return Served(title, words, env, notes)
 
 
 def coupler_words() -> list[str]:
@@ -126,6 +127,17 @@ def _notes_on_model() -> tuple[str, ...]:
         return (str(error),)
     sentence = "no model is set yet: `coupler login coder` sets one; without it only workflows can be run"
     return () if is_set else (sentence,)
+
+
+def _notes_on_packages() -> tuple[str, ...]:
+    """An agent runs where Coupler is, and that may not be where its packages are."""
+    active = os.environ.get("VIRTUAL_ENV")
+    if not active or os.path.realpath(active) == os.path.realpath(sys.prefix):
+        return ()
+    return (
+        f"{active} is active, and this Coupler is in {sys.prefix}: if the agent needs packages of that one, "
+        "install Coupler there, and use that one",
+    )
 
 
 def _notes_on_place(program: str) -> tuple[str, ...]:
@@ -188,7 +200,7 @@ def _nearest_agent(name: str) -> str | None:
     return near[0] if near else None
 
 
-def _agent(name: str) -> Served:
+def _agent(name: str, *, has_model: bool = False) -> Served:
     """One that `coupler agents` lists; a profile of the coder among them."""
     from coupler.catalogue import chosen_for
     from coupler.catalogue.lookup import configuration, is_coder, joined
@@ -216,7 +228,9 @@ def _agent(name: str) -> Served:
     except AgentError as error:
         notes.append(error.message)
     if plain == "coder":
-        return Served(CODER_TITLE, (), notes=_notes_on_model())
+        return Served(CODER_TITLE, (), notes=() if has_model else _notes_on_model())
+    if has_model and not is_coder(entry):
+        raise CannotServeError(f"--model is for the coder, and {name} is another agent: leave it out")
     title = entry.title if is_coder(entry) else f"{entry.title} via Coupler"
     return Served(title, ("--agent", name), notes=tuple(notes))
 

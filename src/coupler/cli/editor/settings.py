@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -47,6 +48,8 @@ class JsonSettings(NamedTuple):
     """What each agent has besides its command."""
     indent: str
     next_step: str
+    is_for_shell: bool = False
+    """Whether the words are put together for the shell of Windows."""
 
     def printed(self, served: Served) -> str:
         return Document("").changed((self.member, served.title), self._entry(served), self.indent).text
@@ -61,9 +64,10 @@ class JsonSettings(NamedTuple):
         there = document.get(path)
         if not isinstance(there, dict):
             return document.changed(path, self._entry(served), self.indent).text
-        if not is_forced and there.get("args") != served.args:
+        entry = self._entry(served)
+        if not is_forced and there.get("args") != entry["args"]:
             _refuse_taken(served, f"which starts `{_shown(there)}`")
-        for name, value in self._entry(served).items():
+        for name, value in entry.items():
             if name == "env":
                 for variable, each in served.env.items():
                     document = document.changed((*path, name, variable), each, self.indent)
@@ -76,7 +80,11 @@ class JsonSettings(NamedTuple):
 
     def _entry(self, served: Served) -> dict[str, Any]:
         env = {"env": dict(served.env)} if served.env else {}
-        return {**self.kind, "command": served.command, "args": served.args, **env}
+        command, *args = map(self._word, served.words)
+        return {**self.kind, "command": command, "args": args, **env}
+
+    def _word(self, word: str) -> str:
+        return f'"{word}"' if self.is_for_shell and sys.platform == "win32" and " " in word else word
 
 
 class LuaSettings:
@@ -206,6 +214,7 @@ VSCODE = JsonSettings(
     "    ",
     "{title} is now in the list of the extension ACP Client: install that if you have not, as with\n"
     "  code --install-extension formulahendry.acp-client",
+    is_for_shell=True,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -186,7 +187,7 @@ def _tell_next(place: Place, found: Found, wanted: Wanted, outcomes: Sequence[Ou
     width = max(len(command) for command, _ in steps)
     _say("What you can do now:")
     if Path(place.directory).resolve() != Path.cwd() and not place.is_users:
-        _say(f"  cd {place.directory}")
+        _say(f"  cd {shlex.quote(str(place.directory))}")
     for command, purpose in steps:
         _say(f"  {command:<{width}}  {purpose}")
 

@@ -85,8 +85,7 @@ _EXAMPLE = """\
 #   coupler workflows show {name}   tells what it does, and `graph` draws it
 #
 # In an editor that is served by `coupler serve`, it is the command /{name}.
-# After you have changed this file, run `coupler trust`: it is trusted as it was written.
-name: {name}
+{trust}name: {name}
 description: Say what this project is, from its files and its last changes
 
 inputs:
@@ -151,4 +150,7 @@ def _coder(wanted: Wanted) -> str:
 
 def example(wanted: Wanted) -> str:
     """The text of the example workflow."""
-    return _EXAMPLE.format(name=EXAMPLE, agent=json.dumps(wanted.agent or ""))
+    trust = (
+        "" if wanted.is_users else "# It is trusted as it was written: after a change, run `coupler trust`.\n"
+    )
+    return _EXAMPLE.format(name=EXAMPLE, agent=json.dumps(wanted.agent or ""), trust=trust)
