@@ -19,7 +19,7 @@ from langchain_core.tools import BaseTool
 from coupler.agent.command import Command
 from coupler.agent.session import Session
 from coupler.bridges.langchain.editor.tool_use import running_prompt, session_tool, tool_use
-from coupler.bridges.langchain.tool_calls.own_title import Told
+from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.context.fence import fenced
 from coupler.coder.context.front_matter import Document, read_document
 from coupler.coder.context.grounds import Ground, project_grounds, user_ground
@@ -147,10 +147,7 @@ def skill_tools(skills: Skills) -> list[BaseTool]:
             use.works_in((skill.path, None))
             return await skill_text(skill, Reader(use.prompt.turn))
 
-    def title(known: Told) -> str | None:
-        return f"Use skill {named}" if (named := known.text("name")) else None
-
-    return [session_tool(use_skill, "read", title=title)]
+    return [session_tool(use_skill, "read", title=naming_text("Use skill", "name"))]
 
 
 async def skill_text(skill: Skill, reader: Reader) -> str:

@@ -17,6 +17,7 @@ from coupler.agent.form import Form, FormError
 from coupler.agent.question import MOST_CHOICES, Answer, ask_in_call
 from coupler.agent.sensitive import asks_for_secret
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
+from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.shortening import one_line
 from coupler.forms.field import ChoiceField, ChoicesField, Field, Option, TextField
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.bridges.langchain.current import Current
-    from coupler.bridges.langchain.tool_calls.own_title import Told
 
 LONGEST_QUESTION = 4000
 """Characters of a question."""
@@ -59,12 +59,7 @@ CANCELLED = "The user closed the question without an answer. Go on without it, o
 
 def ask_tools(session: Session | None = None) -> list[BaseTool]:
     """The tool to ask the user something; given a session, it works in no other."""
-    return [session_tool(ask_user, "think", session, title=_title)]
-
-
-def _title(told: Told) -> str | None:
-    question = told.text("question")
-    return None if question is None else f"Ask: {question}"
+    return [session_tool(ask_user, "think", session, title=naming_text("Ask:", "question"))]
 
 
 async def ask_user(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from langchain_core.tools import BaseTool
 
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
+from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.commands.written import Written
 from coupler.files.boundary import find_inside
 from coupler.thread import in_thread
@@ -21,7 +22,6 @@ from coupler.thread import in_thread
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.terminal import Finished
-    from coupler.bridges.langchain.tool_calls.own_title import Told
     from coupler.coder.commands.background import BackgroundJob, BackgroundJobs
     from coupler.coder.commands.sandbox import Sandbox
     from coupler.coder.outputs.outputs import Outputs
@@ -60,9 +60,9 @@ def shell_tools(session: Session, jobs: BackgroundJobs, outputs: Outputs, sandbo
     session.env.update(UNATTENDED)
     shell = Shell(session, jobs, outputs, sandbox)
     return [
-        session_tool(shell.run_command, "execute", session, title=_title_of_command),
-        session_tool(shell.command_output, "read", session, title=lambda told: _title("Output of", told)),
-        session_tool(shell.stop_command, "execute", session, title=lambda told: _title("Stop", told)),
+        session_tool(shell.run_command, "execute", session, title=naming_text("Run", "command")),
+        session_tool(shell.command_output, "read", session, title=naming_text("Output of", "id")),
+        session_tool(shell.stop_command, "execute", session, title=naming_text("Stop", "id")),
     ]
 
 
@@ -187,13 +187,3 @@ def _ending(finished: Finished, limit: float) -> str:
     if finished.timed_out:
         return f"it was ended after {limit:g} s: give it more, or let it run in the background"
     return f"ended by {finished.signal}" if finished.signal else f"exit code {finished.exit_code}"
-
-
-def _title_of_command(told: Told) -> str | None:
-    command = told.text("command")
-    return None if command is None else f"Run {command}"
-
-
-def _title(verb: str, told: Told) -> str | None:
-    job = told.text("id")
-    return None if job is None else f"{verb} {job}"

@@ -6,7 +6,6 @@ import sys
 from typing import Annotated, Any
 
 from coupler.bridges.langchain.editor.tool_use import running_prompt, tool_use
-from coupler.bridges.langchain.tool_calls.own_title import Told
 from coupler.files.boundary import find_inside
 
 LONGEST_OUTPUT = 100_000
@@ -15,12 +14,6 @@ LONGEST_OUTPUT = 100_000
 COMMAND_LIMIT = 120.0
 LONGEST_COMMAND = 3600.0
 """Seconds that a command has, if nothing is said, and at most."""
-
-
-def command_title(told: Told) -> str | None:
-    """As "Run make test"."""
-    command = told.text("command")
-    return f"Run {command}" if command is not None else None
 
 
 async def run_command(

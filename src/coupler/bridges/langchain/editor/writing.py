@@ -16,7 +16,6 @@ from coupler.bridges.langchain.editor.edits import Edit, edited, in_style
 from coupler.bridges.langchain.editor.reading import File
 from coupler.bridges.langchain.editor.tool_use import ToolUse, tool_use
 from coupler.bridges.langchain.editor.unreadable import missing, size_of
-from coupler.bridges.langchain.tool_calls.own_title import Told
 from coupler.files.boundary import FilePath, find_inside
 from coupler.files.errors import FileChangedError
 
@@ -39,18 +38,6 @@ _changing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lo
 Edits = Annotated[
     list[Edit], BeforeValidator(_as_list), "The replacements, made one after the other: all of them, or none."
 ]
-
-
-def writing_title(told: Told) -> str | None:
-    """As "Write app.py"."""
-    path = told.path("path")
-    return f"Write {path}" if path is not None else None
-
-
-def editing_title(told: Told) -> str | None:
-    """As "Edit app.py"."""
-    path = told.path("path")
-    return f"Edit {path}" if path is not None else None
 
 
 async def write_file(

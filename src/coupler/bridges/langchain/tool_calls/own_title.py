@@ -41,6 +41,26 @@ class Told:
         return value if type(value) is int else None
 
 
+def naming_text(verb: str, argument: str) -> Title:
+    """Titles of a verb and an argument, as "Run make test"."""
+
+    def title(told: Told) -> str | None:
+        text = told.text(argument)
+        return None if text is None else f"{verb} {text}"
+
+    return title
+
+
+def naming_path(verb: str, argument: str = "path") -> Title:
+    """Titles of a verb and an argument that is a path, as "Write app.py"."""
+
+    def title(told: Told) -> str | None:
+        path = told.path(argument)
+        return None if path is None else f"{verb} {path}"
+
+    return title
+
+
 def own_title(tool: BaseTool | None, args: Arguments, cwd: str) -> str | None:
     """The title that the tool itself gives this call, if it does."""
     made: Title | None = getattr(tool, "title_of", None)
