@@ -33,6 +33,8 @@ class TestNames:
             ("Ask me", "Ask me"),
             ("éditer", "Éditer"),
             ("gpt-4o", "gpt-4o"),
+            ("ollama:qwen-coder", "ollama:qwen-coder"),
+            ("org/model-large", "org/model-large"),
             ("level_2", "level_2"),
             ("_", "_"),
             ("--", "--"),

@@ -33,10 +33,11 @@ def declared_or_none(value: object, what: str) -> str | None:
 def readable(id: str) -> str:
     """The id as a name for people: "accept_edits" is "Accept edits".
 
-    An id with a digit, such as "gpt-4o", is mostly a name already and stays as it is.
+    An id with a digit, a colon or a slash, such as "gpt-4o" or "ollama:qwen-coder", is mostly a name already
+    and stays as it is.
     """
     words = id.replace("_", " ").replace("-", " ").split()
-    if not words or any(character.isdigit() for character in id):
+    if not words or any(character.isdigit() or character in ":/" for character in id):
         return id
     text = " ".join(words)
     return text[0].upper() + text[1:]
