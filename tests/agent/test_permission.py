@@ -47,7 +47,10 @@ def test_the_question_shows_the_call_that_waits_for_it(share):
         ("reject_once", "reject_once"),
         ("reject_always", "reject_always"),
     ]
-    assert params["options"][1]["name"] == "Always allow deletions directly in `.` in this session"
+    assert (
+        params["options"][1]["name"]
+        == "Always allow deletions directly in the project's directory in this session"
+    )
     client.send({"id": question["id"], "result": {"outcome": SELECTED}})
     client.answer_to(request)
 

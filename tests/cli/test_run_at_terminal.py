@@ -258,7 +258,9 @@ class TestAgents:
             person.reads(f"changes {tmp_path / 'app.py'}\n")
             person.reads("-x = 1\n")
             person.reads("+x = 2\n")
-            person.answers("  a: Always allow edits directly in `.` in this session\n", "a\n")
+            person.answers(
+                "  a: Always allow edits directly in the project's directory in this session\n", "a\n"
+            )
             assert person.ends() == 0
         assert "\n".join(person.screen).endswith("  said: yes yes\n")
         assert person.shown.count("May the agent do this?") == 1

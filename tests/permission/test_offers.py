@@ -70,7 +70,7 @@ def always(verdict: Verdict) -> str | None:
         ("echo 'a\nb'", None),
         ("echo " + "x" * 200, None),
         # Every part has its own scope.
-        ("git add x && git commit", "`git add *` in this project and `git commit *` in this project"),
+        ("git add x && git commit", "`git add *` and `git commit *` in this project"),
         ("ls; ls", "`ls` in this project"),
         ("ls > src/x", "`ls` in this project and edits below `src/` in this session"),
         ("make a && make b && make c && make d", None),
@@ -88,7 +88,7 @@ def test_a_command_is_remembered_as_narrowly_as_the_offer_says(
     [
         ("edit", "src/main.py", "edits below `src/` in this session"),
         ("edit", "src/deep/x.py", "edits below `src/deep/` in this session"),
-        ("edit", "x.py", "edits directly in `.` in this session"),
+        ("edit", "x.py", "edits directly in the project's directory in this session"),
         ("delete", "src/main.py", "deletions below `src/` in this session"),
         ("search", "src", "searches below `src/` in this session"),
         ("read", "/etc/ssl/x", "reads directly in `/etc/ssl` in this session"),

@@ -45,5 +45,7 @@ def offers_for(scopes: Sequence[Scope]) -> tuple[Offer, ...]:
 
 
 def _listed(scopes: Sequence[Scope]) -> str:
-    *first, last = (str(scope) for scope in scopes)
-    return f"{', '.join(first)} and {last}" if first else last
+    """The scopes in words; how long they last is said once if it is the same for all of them."""
+    is_same = len({scope.lifetime for scope in scopes}) == 1
+    before = ", ".join(scope.label if is_same else str(scope) for scope in scopes[:-1])
+    return f"{before} and {scopes[-1]}" if before else str(scopes[-1])

@@ -127,7 +127,8 @@ def _path_scope(claim: PathClaim, project: str, roots: Sequence[str]) -> Scope |
     else:
         shown = directory
     pattern = _escaped(os.path.join(shown, "")) if shown else ""
-    where = f"below `{shown}/`" if is_part else f"directly in `{shown or '.'}`"
+    directly = f"`{shown}`" if shown else "the project's directory"
+    where = f"below `{shown}/`" if is_part else f"directly in {directly}"
     return Scope(
         claim.kind, f"{pattern}{'**' if is_part else '*'}", "session", f"{_VERBS[claim.kind]} {where}"
     )
