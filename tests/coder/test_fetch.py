@@ -171,7 +171,7 @@ def test_text_is_given_as_it_is_whatever_its_encoding(at, site, path, text):
         ("/denied", "is denied by"),
         ("/to-denied", "/denied, which is not permitted"),
         ("/to-file", "is not an address"),
-        ("/to-metadata", "169.254.169.254, which is not public"),
+        ("/to-metadata", "169.254.169.254 is not public"),
     ],
 )
 def test_what_is_no_text_or_no_answer_is_an_error_that_says_why(at, site, path, problem):

@@ -89,7 +89,8 @@ def _literal(host: str) -> IpAddress | None:
 def _refuse_private(host: str, addresses: Iterable[IpAddress]) -> None:
     private = next((address for address in addresses if not is_public(address)), None)
     if private is not None:
-        raise FetchError(_refusal(host, f"{private}, which is not public"))
+        where = "not public" if host.strip("[]") == str(private) else f"{private}, which is not public"
+        raise FetchError(_refusal(host, where))
 
 
 def _refusal(host: str, where: str) -> str:

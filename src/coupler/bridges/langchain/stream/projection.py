@@ -126,7 +126,8 @@ class Projection:
 
     def retry_model(self, seconds: float | None, error: BaseException | None = None) -> None:
         """A model is going to be asked again."""
-        when = f"in {seconds:.0f} seconds" if seconds else "now"
+        whole = round(seconds or 0)
+        when = "now" if whole == 0 else "in a second" if whole == 1 else f"in {whole} seconds"
         self._tell_trouble(error, f"It is asked again {when}.")
 
     def _tell_wait(self, error: BaseException) -> None:
