@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coupler.coder.commands.background import BackgroundJobs
 from coupler.coder.commands.sandbox import Sandbox
 from coupler.coder.outputs.outputs import Outputs
+from coupler.coder.session_memory import keep, recalled
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -28,14 +28,12 @@ class Workplace:
         self.outputs = Outputs(session)
         self.jobs = BackgroundJobs(session, self.outputs)
         self.sandbox = Sandbox(session, [self.outputs.directory])
-        state = session.state if isinstance(session.state, Mapping) else {}
-        session.known_files.restore(state.get(FILES))
+        session.known_files.restore(recalled(session, FILES))
 
     def remember(self) -> None:
         """A turn is over: who goes on with the session elsewhere knows its files, too."""
-        state = self.session.state if isinstance(self.session.state, Mapping) else {}
         if files := self.session.known_files.saved(MOST_FILES):
-            self.session.state = {**state, FILES: files}
+            keep(self.session, FILES, files)
 
     async def close(self) -> None:
         """The session is left."""

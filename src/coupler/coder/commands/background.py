@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coupler.coder.commands.written import Written
+from coupler.coder.session_memory import keep, recalled
 from coupler.coder.shortening import one_line
 from coupler.process import Environment, Job
 from coupler.process.guard import Guard
@@ -105,13 +106,10 @@ class BackgroundJobs:
             return
         mask = self._session.secrets.mask
         running = {job.id: mask(job.in_short) for job in self._jobs.values() if job.is_running}
-        kept = {"count": self._count, "running": running}
-        before = self._session.state if isinstance(self._session.state, Mapping) else {}
-        self._session.state = {**before, JOBS: kept}
+        keep(self._session, JOBS, {"count": self._count, "running": running})
 
     def _recall(self) -> None:
-        state = self._session.state
-        kept: Any = state.get(JOBS) if isinstance(state, Mapping) else None
+        kept = recalled(self._session, JOBS)
         if not isinstance(kept, Mapping):
             return
         count, running = kept.get("count"), kept.get("running")

@@ -51,8 +51,8 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
             return
         self._has_started = True
         is_new = not any(isinstance(message, AIMessage) for message in state["messages"])
-        told = await self._run(served, "session_start", {"source": "new" if is_new else "loaded"})
-        self._context = "\n\n".join(told.all)
+        replies = await self._run(served, "session_start", {"source": "new" if is_new else "loaded"})
+        self._context = "\n\n".join(replies.all)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
@@ -98,32 +98,32 @@ class HooksMiddleware(AgentMiddleware[Any, Any, Any]):
         again = self._objections[1] if self._is_same(served.turn) else 0
         last = state["messages"][-1] if state["messages"] else None
         answer = str(last.text) if isinstance(last, AIMessage) else ""
-        told = await self._run(served, "turn_end", {"answer": answer, "again": again})
-        if told.objection is None or again == MOST_OBJECTIONS:
+        replies = await self._run(served, "turn_end", {"answer": answer, "again": again})
+        if replies.objection is None or again == MOST_OBJECTIONS:
             return None
         self._objections = (ref(served.turn), again + 1)
-        reason = f"You are not done yet: a hook of the user objects.\n{_said(told.objection)}"
+        reason = f"You are not done yet: a hook of the user objects.\n{_said(replies.objection)}"
         message = HumanMessage(reason, additional_kwargs={"lc_source": "hook"})
         return {"messages": [message], "jump_to": "model"}
 
-    async def _run(self, served: Current, event: HookEvent, about: Mapping[str, Any]) -> _Told:
-        told = _Told()
+    async def _run(self, served: Current, event: HookEvent, about: Mapping[str, Any]) -> _Replies:
+        replies = _Replies()
         for line in self._hooks.get(event, ()):
             result = await run_hook(line, served.session, {"event": event, **about})
             if result.kind == "failed":
                 await tell_note(served.turn, f"The hook {line!r:.200} for {event} failed", result.text)
             elif result.kind == "objects":
-                told.objection = result.text
+                replies.objection = result.text
                 break
             elif result.text:
-                told.context.append(result.text)
-        return told
+                replies.context.append(result.text)
+        return replies
 
     def _is_same(self, turn: Turn) -> bool:
         return self._objections[0] is not None and self._objections[0]() is turn
 
 
-class _Told:
+class _Replies:
     """What the hooks of one event said together; the first objection ends it."""
 
     def __init__(self) -> None:

@@ -18,6 +18,7 @@ from coupler.agent.question import MOST_CHOICES, Answer, ask_in_call
 from coupler.agent.sensitive import asks_for_secret
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
 from coupler.bridges.langchain.tool_calls.own_title import naming_text
+from coupler.coder.session_memory import forget, keep, recalled
 from coupler.coder.shortening import one_line
 from coupler.forms.field import ChoiceField, ChoicesField, Field, Option, TextField
 
@@ -190,7 +191,7 @@ async def _ask_in_chat(use: ToolUse, asked: _Question) -> Answer[str]:
         # It has done what it can: the answer comes by another prompt, and there by another call.
         prompt.calls.append(key, "The question was put into the chat: the next prompt is the answer.")
         prompt.calls.settle(key, "completed")
-        prompt.session.state = {**(prompt.session.state or {}), WAITING: key}
+        keep(prompt.session, WAITING, key)
     return _answer_in_prompt(asked)
 
 
@@ -200,10 +201,10 @@ _asked_in_chat: WeakKeyDictionary[Turn, str | None] = WeakKeyDictionary()
 
 def _is_answered_by_prompt(prompt: Current) -> bool:
     """Whether the prompt that runs is the answer: the call began in an earlier one."""
-    state = prompt.session.state
-    if not isinstance(state, dict) or state.get(WAITING) is None or state[WAITING] != prompt.call_id:
+    waiting = recalled(prompt.session, WAITING)
+    if waiting is None or waiting != prompt.call_id:
         return False
-    prompt.session.state = {name: value for name, value in state.items() if name != WAITING}
+    forget(prompt.session, WAITING)
     return True
 
 
