@@ -127,6 +127,14 @@ class TestInAnEmptyDirectory:
         # It holds: what was written is trusted.
         assert f"In this directory {model} is used" in coupler("login", "coder", "--list").stdout
 
+    def test_a_model_of_this_machine_needs_no_key(self, project, home):
+        assert "coupler models install" in init()
+        file = home / ".local/share/coupler/models/small.gguf"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"GGUF")
+        init("--force")
+        assert tomllib.loads((project / "coupler.toml").read_text())["coder"] == {"model": "local:small"}
+
     def test_what_is_named_is_taken(self, project):
         init("--agent", "claude", "--model", "ollama:small")
         assert tomllib.loads((project / "coupler.toml").read_text())["coder"] == {"model": "ollama:small"}

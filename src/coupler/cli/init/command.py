@@ -170,9 +170,7 @@ def _tell_found(found: Found) -> None:
 
 
 def _without_model(found: Found) -> str:
-    return "none is set for the coder" + (
-        f"; there is a key for {found.suggested}" if found.suggested else ""
-    )
+    return "none is set for the coder" + (f"; it could be {found.suggested}" if found.suggested else "")
 
 
 def _tell_outcomes(place: Place, outcomes: Sequence[Outcome]) -> None:
@@ -209,7 +207,8 @@ def _next_steps(
     else:
         yield "coupler workflows list", "see the workflows that are here"
     if (wanted.model or found.model) is None:
-        yield "coupler login coder", "give Coupler's own coding agent a model"
+        yield "coupler login coder", "give Coupler's own coding agent a model and its key"
+        yield "coupler models install", "or a small one that runs on this machine, without a key"
     talker = wanted.agent or ("coder" if wanted.model or found.model else None)
     if talker is not None:
         yield f"coupler chat {talker}", "talk to the agent in this terminal"

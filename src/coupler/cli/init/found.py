@@ -23,7 +23,7 @@ class Found(NamedTuple):
     model: str | None
     """The coder's model, if somebody has set one."""
     suggested: str | None
-    """A model for which there is a key, if none is set."""
+    """A model for which there is a key, or one of this machine, if none is set."""
     editors: tuple[tuple[str, str], ...]
     """Name and title of those that have been used here."""
 
@@ -41,21 +41,29 @@ def look_around(config: Config) -> Found:
 
     keys = [name for each in PROVIDERS.values() for name in each.variables if os.environ.get(name)]
     model = chosen(config, Profile())
-    suggested = next(
-        (
-            f"{each.name}:{each.example}"
-            for each in PROVIDERS.values()
-            if each.example and any(os.environ.get(name) for name in each.variables)
-        ),
-        None,
-    )
+    with_key = [
+        f"{each.name}:{each.example}"
+        for each in PROVIDERS.values()
+        if each.example and any(os.environ.get(name) for name in each.variables)
+    ]
     return Found(
         agents=tuple(_installed(config)),
         keys=tuple(keys),
         model=None if model is None else model.name,
-        suggested=None if model is not None else suggested,
+        suggested=next(iter((*with_key, *_local_models())), None) if model is None else None,
         editors=tuple(_editors()),
     )
+
+
+def _local_models() -> Sequence[str]:
+    """Those that `coupler models` has installed."""
+    from coupler.coder.model.local_file import installed_files
+    from coupler.home import NoHomeError
+
+    try:
+        return [f"local:{file.stem}" for file in installed_files()]
+    except NoHomeError:
+        return []
 
 
 def _installed(config: Config) -> Sequence[str]:
