@@ -31,6 +31,7 @@ from coupler.bridges.langchain.stream.retries import listen_for_retries
 from coupler.bridges.langchain.stream.usage import Usage
 from coupler.bridges.langchain.threads import have_enough_threads
 from coupler.bridges.langchain.tool_calls.calls import ToolCalls
+from coupler.bridges.langchain.tool_calls.partial_json import hasten_langchain
 from coupler.bridges.langchain.tool_calls.presentation import Presentation
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
@@ -61,6 +62,7 @@ class GraphAgent(AdoptedAgent):
         self._shape = Shape(graph)
         self._sizes = context_sizes(graph)
         listen_for_retries()
+        hasten_langchain()
         self._saver: BaseCheckpointSaver[Any] | None = None
         self._kept: Graph | None = None
         self._sessions = 0
