@@ -16,6 +16,7 @@ from langchain_core.language_models import BaseChatModel
 
 from coupler.coder.model.concealment import ErrorConcealment, KeyConcealment
 from coupler.coder.model.errors import ModelError
+from coupler.coder.model.half_characters import WholeCharacters
 from coupler.coder.model.keyring import Keyring, missing_key
 from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, PROVIDERS, provider_of
 from coupler.extras import MissingExtraError, need
@@ -77,8 +78,8 @@ def chat_models(
 def model_middleware(
     models: Mapping[str, BaseChatModel], keyring: Keyring | None = None
 ) -> list[AgentMiddleware[Any, Any]]:
-    """What has to stand around the models: none reads a key, and Anthropic's are billed less for old text."""
-    around: list[AgentMiddleware[Any, Any]] = []
+    """What stands around the models: none reads a key or half a character, and old text is billed less."""
+    around: list[AgentMiddleware[Any, Any]] = [WholeCharacters()]
     if keyring is not None and keyring.concealed:
         around.append(KeyConcealment(keyring.concealed))
     if any(type(model).__name__ == "ChatAnthropic" for model in models.values()):
