@@ -99,7 +99,7 @@ def test_an_unknown_command_is_wrong_usage():
     [
         ([__file__.replace("test_command.py", "../workflow/everything.yaml"), "x"], "is a workflow"),
         (["a.py", "b.py"], "there is no file a.py"),
-        (["a.py", "--nmae", "x"], "there is no option --nmae; there are --name, --title, --version"),
+        (["a.py", "--nmae", "x"], "there is no option --nmae; there are --agent, --model, --name"),
         (["a.py", "--name"], "--name needs a value"),
         (["a.py", "--name", ""], "--name needs a value"),
         (["a.py", "-x"], "there is no option -x"),
