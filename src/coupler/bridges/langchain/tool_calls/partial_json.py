@@ -34,7 +34,7 @@ def partial_object(text: str) -> dict[str, Any]:
 def hasten_langchain() -> None:
     """Have LangChain read arguments that are being written as quickly."""
     if getattr(ai, "parse_partial_json", None) is parse_partial_json:
-        ai.parse_partial_json = partial_json  # type: ignore[assignment]
+        vars(ai)["parse_partial_json"] = partial_json
 
 
 def partial_json(text: str, *, strict: bool = False) -> Any:
