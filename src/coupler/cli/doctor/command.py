@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+import time
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED
+from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, TERMINATED
 from coupler.cli.options import seconds
 from coupler.cli.refusal import complain
 
@@ -17,6 +20,14 @@ if TYPE_CHECKING:
 
 PROGRAM = "coupler doctor"
 TIMEOUT = 20.0
+GRACE = 0.5
+"""Seconds that servers have to end when nobody waits for their answers any more."""
+
+ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class _TerminatedError(Exception):
+    """Somebody wants this program to end."""
 
 
 @click.command(
@@ -56,15 +67,24 @@ def doctor(as_json: bool, is_offline: bool, timeout: float) -> None:
     from coupler.cli.doctor.circumstances import Circumstances
 
     _keep_logs_away()
+    for number in ENDING_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, _terminate)
     try:
         is_healthy = _report(Circumstances(timeout, is_offline=is_offline), timeout, as_json=as_json)
     except KeyboardInterrupt:
         complain("interrupted", PROGRAM)
         _leave(INTERRUPTED)
+    except _TerminatedError:
+        _leave(TERMINATED)
     except OSError as error:
         complain(f"the output cannot be written: {(error.strerror or str(error)).lower()}", PROGRAM)
         _leave(FAILED)
     _leave(DONE if is_healthy else FAILED)
+
+
+def _terminate(number: int, frame: object) -> NoReturn:
+    raise _TerminatedError
 
 
 def _report(circumstances: Circumstances, timeout: float, *, as_json: bool) -> bool:
@@ -105,10 +125,25 @@ def _keep_logs_away() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End now: a thread that hangs must not keep the process. What it has started ends by its guards."""
-    import contextlib
-
+    """End now: a thread that hangs must not keep the process, and what was started must not outlive it."""
+    for number in (signal.SIGINT, *ENDING_SIGNALS):
+        signal.signal(number, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
+    _end_what_was_started()
     os._exit(code)
+
+
+def _end_what_was_started() -> None:
+    """Servers that were left in good order have ended by now."""
+    from coupler.process.descendants import Descendants
+
+    started = Descendants()
+    if not started.alive():
+        return
+    started.terminate()
+    end = time.monotonic() + GRACE
+    while started.alive() and time.monotonic() < end:
+        time.sleep(0.02)
+    started.kill()

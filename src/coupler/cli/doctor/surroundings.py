@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import locale
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from coupler.cli.sessions.wording import one_line, short_directory
@@ -65,30 +68,29 @@ PROGRAMS = (
 def examine(section: Section, circumstances: Circumstances) -> None:
     """What is here."""
     section.ok("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    _look_for_programs(section)
+    _look_for_programs(section, circumstances)
     _look_at_sandbox(section, circumstances)
     _look_at_terminal(section)
 
 
-def _look_for_programs(section: Section) -> None:
+def _look_for_programs(section: Section, circumstances: Circumstances) -> None:
     wanted = [each for each in PROGRAMS if each.name != "bwrap" or sys.platform == "linux"]
     places = {each.name: shutil.which(each.name) for each in wanted}
     section.facts["programs"] = places
+    ask = partial(_version, patience=min(PATIENCE, circumstances.patience))
     there = [place for place in places.values() if place is not None]
     with ThreadPoolExecutor(max(1, len(there))) as threads:
-        versions = dict(zip(there, threads.map(_version, there), strict=True))
+        versions = dict(zip(there, threads.map(ask, there), strict=True))
     for program in wanted:
         place = places[program.name]
         if place is None:
             section.note(program.title, f"not found: without it {program.use}", program.install)
         else:
-            version = versions[place]
-            shown = short_directory(place)
-            section.ok(program.title, shown if version is None else f"{version}, {shown}")
+            section.ok(program.title, ", ".join(filter(None, (versions[place], short_directory(place)))))
 
 
-def _version(program: str) -> str | None:
-    said = _said_by([program, "--version"])
+def _version(program: str, patience: float) -> str | None:
+    said = _said_by([program, "--version"], patience)
     if said is None or not said.stdout.strip():
         return None
     line = one_line(said.stdout.decode(errors="replace").strip().splitlines()[0])
@@ -96,11 +98,32 @@ def _version(program: str) -> str | None:
     return (words or [line])[0][:LONGEST_VERSION]
 
 
-def _said_by(command: list[str]) -> subprocess.CompletedProcess[bytes] | None:
+def _said_by(command: list[str], patience: float) -> subprocess.CompletedProcess[bytes] | None:
+    """What a program writes; one that does not end in time is ended, with all that it has started."""
     try:
-        return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE)
-    except (OSError, subprocess.TimeoutExpired):
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError:
         return None
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return None
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 def _look_at_sandbox(section: Section, circumstances: Circumstances) -> None:
@@ -111,7 +134,7 @@ def _look_at_sandbox(section: Section, circumstances: Circumstances) -> None:
     section.facts["sandbox"] = setting
     if setting == "off":
         return
-    trouble = _trouble_with_sandbox()
+    trouble = _trouble_with_sandbox(min(PATIENCE, circumstances.patience))
     if trouble is None:
         section.ok("sandbox", f'`coder.sandbox` is "{setting}", and a sandbox can be made')
     elif setting == "on":
@@ -124,13 +147,14 @@ def _look_at_sandbox(section: Section, circumstances: Circumstances) -> None:
         section.note("sandbox", f'`coder.sandbox` is "auto", but {trouble}: commands run without a sandbox')
 
 
-def _trouble_with_sandbox() -> str | None:
+def _trouble_with_sandbox(patience: float) -> str | None:
     if sys.platform != "linux":
         return f"there is no sandbox for {sys.platform}"
     program = shutil.which("bwrap")
     if program is None:
         return "bubblewrap is not installed"
-    done = _said_by([program, "--ro-bind", "/", "/", "--unshare-pid", "--", "/bin/sh", "-c", ":"])
+    trial = [program, "--ro-bind", "/", "/", "--unshare-pid", "--", "/bin/sh", "-c", ":"]
+    done = _said_by(trial, patience)
     if done is None:
         return "bubblewrap does not answer"
     if done.returncode == 0:
