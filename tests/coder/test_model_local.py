@@ -30,13 +30,16 @@ HERE = Path(__file__).parent
 PATIENCE = 30.0
 
 
-def gguf(*facts: tuple[str, str | int], rest: bytes = b"") -> bytes:
+def gguf(*facts: tuple[str, str | int | list[str]], rest: bytes = b"") -> bytes:
     """The beginning of a model's file."""
     content = b"GGUF" + struct.pack("<IQQ", 3, 0, len(facts))
     for name, value in facts:
         content += struct.pack("<Q", len(name)) + name.encode()
         if isinstance(value, int):
             content += struct.pack("<II", 4, value)
+        elif isinstance(value, list):
+            content += struct.pack("<IIQ", 9, 8, len(value))
+            content += b"".join(struct.pack("<Q", len(word)) + word.encode() for word in value)
         else:
             content += struct.pack("<IQ", 8, len(value)) + value.encode()
     return content + rest
@@ -281,6 +284,11 @@ def test_a_model_that_dies_while_it_answers_is_told_and_loaded_again(engine: Eng
             gguf(("general.architecture", "qwen3"), ("general.name", "Q"), ("qwen3.context_length", 40)),
             (40, "Q"),
         ),
+        (
+            gguf(("general.architecture", "a"), ("general.tags", ["tiny", "new"]), ("a.context_length", 40)),
+            (40, None),
+        ),
+        (gguf(("a.words", ["w"] * 2000), ("general.name", "Q")), (None, None)),
         (gguf(("general.name", "Q"), rest=b"more"), (None, "Q")),
         (gguf(("general.architecture", "a"), ("b.context_length", 40)), (None, None)),
         (gguf()[:9], (None, None)),

@@ -15,6 +15,7 @@ from coupler.cli.editor.command import editor
 from coupler.cli.exec.command import exec_command
 from coupler.cli.init.command import init
 from coupler.cli.login import login
+from coupler.cli.models.command import models
 from coupler.cli.permissions import permissions
 from coupler.cli.replay import replay
 from coupler.cli.run.command import run
@@ -61,6 +62,7 @@ command.add_command(editor)
 command.add_command(exec_command)
 command.add_command(init)
 command.add_command(login)
+command.add_command(models)
 command.add_command(permissions)
 command.add_command(replay)
 command.add_command(resume)

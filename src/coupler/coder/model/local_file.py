@@ -27,6 +27,9 @@ _OLDEST = 2
 _LONGEST_TEXT = 65_536
 """Bytes of a name or a value; what is longer is none that is looked for."""
 
+_LONGEST_LIST = 1000
+"""Entries of a list that may stand before what is looked for, such as tags and languages."""
+
 _MOST_FACTS = 200
 """Facts that are read in search of those that matter; they stand at the beginning."""
 
@@ -127,7 +130,7 @@ def _facts(stream: IO[bytes], file: Path) -> ModelFacts:
 
 
 def _pairs(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
-    """The facts of a file in their order, without those that are lists: words and how they are joined."""
+    """The facts of a file in their order, without those that are lists."""
     if _number(stream, "<I") < _OLDEST:
         return
     _number(stream, "<Q")
@@ -135,8 +138,26 @@ def _pairs(stream: IO[bytes]) -> Iterator[tuple[str, Any]]:
         name = _text(stream)
         kind = _number(stream, "<I")
         if kind == _ARRAY:
-            return
-        yield name, _text(stream) if kind == _TEXT else _number(stream, _NUMBERS.get(kind, ""))
+            _skip_list(stream)
+        else:
+            yield name, _value(stream, kind)
+
+
+def _skip_list(stream: IO[bytes]) -> None:
+    """Pass over a list; one of words is behind all that is looked for."""
+    kind, length = _number(stream, "<I"), _number(stream, "<Q")
+    if length > _LONGEST_LIST:
+        raise ValueError("too long for a list of tags")
+    for _ in range(length):
+        _value(stream, kind)
+
+
+def _value(stream: IO[bytes], kind: int) -> str | int:
+    if kind == _TEXT:
+        return _text(stream)
+    if kind not in _NUMBERS:
+        raise ValueError("no kind that is known")
+    return _number(stream, _NUMBERS[kind])
 
 
 def _number(stream: IO[bytes], layout: str) -> int:

@@ -1,0 +1,20 @@
+"""`coupler` with another table of models that can be fetched: that of the JSON in a variable.
+
+The model of the real table is 93 MB; what is done with it is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, cast
+
+from coupler.__main__ import main
+from coupler.coder.model import local_known
+
+known = cast("dict[str, Any]", local_known.KNOWN)
+known.clear()
+known.update(
+    {each["name"]: local_known.KnownModel(**each) for each in json.loads(os.environ["COUPLER_TEST_KNOWN"])}
+)
+main()
