@@ -147,7 +147,7 @@ def test_a_cancel_before_the_first_word_is_answered_at_once(coder: Coder, projec
 
 
 def test_a_model_that_cannot_be_used_here_can_no_longer_be_chosen(coder: Coder, project: Path) -> None:
-    served = coder.served(config='[coder]\nmodels = ["openai:other", "anthropic:keyless"]\n')
+    served = coder.served(config='[coder]\nmodels = ["openai:other", "nobody:knows"]\n')
     editor = served.opened(project)
     coder.model.plays("Hello.")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coupler.agent.agent import Agent
+from coupler.agent.errors import TurnFailedError
 from coupler.coder.making import Making
 from coupler.coder.offered_modes import modes_of
 from coupler.coder.profile import ProfileError
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """The id of the option that the model is chosen by, which editors know."""
+
+OWN_CLIENT = "coupler"
+"""How Coupler's own client introduces itself."""
 
 
 class CoderAgent(Agent):
@@ -93,14 +97,20 @@ class CoderAgent(Agent):
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
             if setup.choice is None:
                 return await self._tell_how_to_set_up(turn)
-            return await self._answered(await self._made_for(setup, turn.session), turn)
+            return await self._answered(await self._made_for(setup, turn.session), setup, turn)
         except (ProfileError, ModelError, MissingExtraError) as error:
-            await turn.say_apart(str(error))
-            return "refusal"
+            # No refusal with words: editors take back what a refused prompt was answered with.
+            raise TurnFailedError(str(error), kind="setup", retryable=False) from error
 
-    async def _answered(self, agent: GraphAgent, turn: Turn) -> StopReason | None:
+    async def _answered(self, agent: GraphAgent, setup: Setup, turn: Turn) -> StopReason | None:
         try:
             return await agent.perform(turn)
+        except TurnFailedError as error:
+            from coupler.coder.model.remedy import with_remedy
+
+            choice = setup.models.get(str(turn.session.options.get(MODEL)), setup.choice)
+            assert choice is not None, "a model was asked"
+            raise with_remedy(error, choice) from error
         finally:
             if self._workplace is not None:
                 self._workplace.remember()
@@ -140,7 +150,15 @@ class CoderAgent(Agent):
         if turn.text.startswith("/") and self._workflows is not None:
             return await self._workflows.perform(turn)
         await turn.say_apart(how_to_set_up(turn.session.env))
-        return None if self._workflows is None else await self._workflows.perform(turn)
+        if self._workflows is not None:
+            await self._workflows.perform(turn)
+        return "refusal" if _is_read_by_program(turn) else None
+
+
+def _is_read_by_program(turn: Turn) -> bool:
+    """Whether the answer may be a step's or a script's: these must not go on as if it were one."""
+    client = turn.editor.info
+    return client is not None and client.name == OWN_CLIENT
 
 
 def _options(setup: Setup) -> tuple[Option, ...]:

@@ -28,7 +28,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     choice: ModelChoice | None
     """The model that it begins with; None if none is set."""
     others: tuple[ModelChoice, ...] = ()
-    """Models that the user can choose instead."""
+    """Models that the user can choose instead; none whose key is missing."""
     mode: str
     """The mode that sessions begin in."""
     sandbox: Literal["off", "auto", "on"] = "off"
@@ -55,14 +55,16 @@ def setup_of(session: Session, profile: str, model: str | None) -> Setup:
 def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
     # Imported on use: a session of workflows alone needs none of it.
     from coupler.coder.model.choice import chosen, named
+    from coupler.coder.model.keyring import Keyring
 
     profiles = tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES])
     for offered in profiles:
         first_mode(offered)
+    others = (named(entry.text, config, profile, model) for entry in config[keys.CODER_MODELS])
     return Setup(
         profile=profile,
         choice=chosen(config, profile, model),
-        others=tuple(named(entry.text, config, profile, model) for entry in config[keys.CODER_MODELS]),
+        others=tuple(filter(Keyring().has_what_is_needed, others)),
         mode=first_mode(profile) or config[keys.CODER_MODE],
         sandbox=config[keys.CODER_SANDBOX],
         profiles=profiles,

@@ -59,6 +59,11 @@ class Keyring:
         stored = stored_credentials().key_for(choice.provider, choice.base_url)
         return None if stored is None else Key(stored, "`coupler login coder`")
 
+    def has_what_is_needed(self, choice: ModelChoice) -> bool:
+        """Whether a model has its key, or needs none."""
+        needs_key = provider_of(choice.provider).needs_key and choice.base_url is None
+        return not needs_key or self.key_for(choice) is not None
+
     def conceal(self, session: Session, choices: Sequence[ModelChoice]) -> None:
         """Show nobody the keys of models in this session, and let nothing that it runs have them.
 
