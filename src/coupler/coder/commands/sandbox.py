@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Literal
 
 from coupler.coder.commands.sandbox_line import View, sandbox_line
 from coupler.home import NoHomeError, config_directory, data_directory, home_directory
-from coupler.process import Environment, Job, SpawnError
+from coupler.process import Environment, SpawnError
+from coupler.process.result import result_of
 from coupler.thread import in_thread
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ Setting = Literal["off", "auto", "on"]
 PATIENCE = 5.0
 """Seconds that a sandbox has to show that it works."""
 
-LONGEST_COMPLAINT = 1000
+LARGEST_COMPLAINT = 1000
 """Bytes of what bubblewrap says that are read."""
 
 
@@ -140,24 +141,16 @@ def _own_directories(variables: Mapping[str, str]) -> list[Path]:
 
 async def _trial(words: Sequence[str], session: Session) -> str | None:
     """Why the sandbox does not work: containers and hardened systems do not let everybody make one."""
-    said = bytearray()
-
-    async def keep(chunk: bytes) -> None:
-        said.extend(chunk[: LONGEST_COMPLAINT - len(said)])
-
-    try:
-        job = Job.start(words, cwd="/", env=Environment.exact(session.env))
-    except SpawnError as error:
-        return f"bubblewrap could not be started: {error}"
     try:
         async with asyncio.timeout(PATIENCE):
-            await job.hear(keep)
-            if await job.wait() == 0:
-                return None
+            result = await result_of(
+                words, cwd="/", env=Environment.exact(session.env), largest=LARGEST_COMPLAINT
+            )
+    except SpawnError as error:
+        return f"bubblewrap could not be started: {error}"
     except TimeoutError:
         return f"bubblewrap does not answer within {PATIENCE:g} s"
-    finally:
-        await job.end(0)
-        job.close()
-    why = said.decode(errors="replace").strip().partition("\n")[0].removeprefix("bwrap: ")
+    if result.code == 0:
+        return None
+    why = result.output.strip().partition("\n")[0].removeprefix("bwrap: ")
     return f"bubblewrap does not work here: {why or 'it does not say why'}"

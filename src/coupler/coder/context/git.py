@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coupler.coder.shortening import one_line
-from coupler.process import Environment, Job, SpawnError
+from coupler.process import Environment, SpawnError
+from coupler.process.result import result_of
 
 LIMIT = 3.0
 """Seconds that all of it has."""
 
-LONGEST_OUTPUT = 64 * 1024
+LARGEST_OUTPUT = 64 * 1024
 MOST_CHANGES = 20
 MOST_COMMITS = 5
 LONGEST_LINE = 160
@@ -130,20 +131,14 @@ class _Git:
 
     async def run(self, *words: str) -> str | None:
         """What git prints, or the beginning of that; None if it fails."""
-        output = bytearray()
-
-        async def keep(chunk: bytes) -> None:
-            output.extend(chunk[: LONGEST_OUTPUT - len(output)])
-
-        command = [self._program, "--no-optional-locks", "--no-pager", *words]
-        job = Job.start(command, cwd=self._cwd, env=self._environment(), hears_stderr=True)
-        try:
-            await job.hear(keep)
-            code = await job.wait()
-        finally:
-            await job.end(0)
-            job.close()
-        return output.decode("utf-8", "replace") if code == 0 else None
+        result = await result_of(
+            [self._program, "--no-optional-locks", "--no-pager", *words],
+            cwd=self._cwd,
+            env=self._environment(),
+            largest=LARGEST_OUTPUT,
+            hears_stderr=True,
+        )
+        return result.output if result.code == 0 else None
 
     def _environment(self) -> Environment:
         # As variables, because a filter may have any name, and words of the command line split at `=`.

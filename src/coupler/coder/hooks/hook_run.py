@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from coupler.coder.shortening import cut, one_line
-from coupler.process import Environment, Job, SpawnError
+from coupler.process import Environment, SpawnError
+from coupler.process.result import Result, result_of
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -55,26 +56,13 @@ async def run_hook(line: str, session: Session, event: Mapping[str, Any]) -> Hoo
     return HookResult("failed", f"it ended with {code}" + (f": {why}" if why else ""))
 
 
-async def _run(line: str, session: Session, told: bytes) -> tuple[int, str, str]:
-    output, errors = bytearray(), bytearray()
-
-    async def keep_output(chunk: bytes) -> None:
-        output.extend(chunk[: LARGEST_OUTPUT - len(output)])
-
-    async def keep_errors(chunk: bytes) -> None:
-        errors.extend(chunk[: LARGEST_OUTPUT - len(errors)])
-
+async def _run(line: str, session: Session, told: bytes) -> Result:
     shell = ["cmd", "/c"] if sys.platform == "win32" else ["/bin/sh", "-c"]
     # The session's own variables: those that are withheld, such as the keys of models, are not among them.
     environ = Environment.exact({**session.env})
-    job = Job.start([*shell, line], cwd=session.cwd, env=environ, input=told, hears_stderr=True)
-    try:
-        await job.hear(keep_output, keep_errors)
-        code = await job.wait()
-    finally:
-        await job.end(0)
-        job.close()
-    return code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+    return await result_of(
+        [*shell, line], cwd=session.cwd, env=environ, largest=LARGEST_OUTPUT, input=told, hears_stderr=True
+    )
 
 
 def _context(output: str) -> str:

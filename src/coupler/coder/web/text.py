@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coupler.coder.web.errors import FetchError
-from coupler.process import Environment, Job
+from coupler.process import Environment
+from coupler.process.result import result_of
 
 if TYPE_CHECKING:
     from coupler.coder.web.response import Response
@@ -18,6 +19,9 @@ PROGRAM = Path(__file__).with_name("page_text.py")
 
 TIME = 15.0
 """Seconds that a page has to become text."""
+
+LARGEST = 16 * 1024 * 1024
+"""Bytes of the text of a page: with whole addresses in its links it can be far longer than the page."""
 
 HTML = frozenset({"text/html", "application/xhtml+xml"})
 
@@ -81,27 +85,18 @@ def _is_known(encoding: str) -> bool:
 
 async def _text_of_page(page: str, address: str) -> str:
     """The page as text, by a program of its own: a page can be written to keep a parser busy for ever."""
-    text = bytearray()
-
-    async def keep(chunk: bytes) -> None:
-        text.extend(chunk)
-
-    job = Job.start(
-        [sys.executable, "-I", "-S", str(PROGRAM), address],
-        cwd=str(PROGRAM.parent),
-        env=Environment.exact({}),
-        input=page.encode("utf-8", "replace"),
-        hears_stderr=True,
-    )
     try:
         async with asyncio.timeout(TIME):
-            await job.hear(keep)
-            code = await job.wait()
+            result = await result_of(
+                [sys.executable, "-I", "-S", str(PROGRAM), address],
+                cwd=str(PROGRAM.parent),
+                env=Environment.exact({}),
+                largest=LARGEST,
+                input=page.encode("utf-8", "replace"),
+                hears_stderr=True,
+            )
     except TimeoutError:
         raise FetchError(f"the page could not be turned into text within {TIME:g} s") from None
-    finally:
-        await job.end(0)
-        job.close()
-    if code != 0:
+    if result.code != 0:
         raise FetchError("the page could not be turned into text")
-    return text.decode("utf-8", "replace")
+    return result.output
