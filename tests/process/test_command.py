@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coupler.process import Child, Environment, SpawnError, SpawnErrorKind, split_command
-from coupler.process.command import find_program
+from coupler.process.command import find_outside, find_program
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX splitting and permissions")
 
@@ -131,3 +131,33 @@ def test_inheriting_follows_the_process(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_error_survives_pickling() -> None:
     error = pickle.loads(pickle.dumps(SpawnError("refused", "no")))
     assert (error.kind, str(error)) == ("refused", "no")
+
+
+class TestOutside:
+    def test_a_program_on_the_path_is_found(self, tmp_path: Path) -> None:
+        program = script(tmp_path / "tool")
+        assert find_outside("tool", (str(tmp_path / "project"), "/"), path=str(tmp_path)) == str(program)
+        assert find_outside("tool", (), path="/nowhere") is None
+
+    def test_one_in_a_project_is_not(self, tmp_path: Path) -> None:
+        script(tmp_path / "tool")
+        assert find_outside("tool", ("/nowhere", str(tmp_path)), path=str(tmp_path)) is None
+
+    @pytest.mark.parametrize("way", ["into it", "out of it"])
+    def test_nor_one_behind_a_link_that_leads_into_a_project_or_out_of_it(
+        self, tmp_path: Path, way: str
+    ) -> None:
+        project, others = tmp_path / "project", tmp_path / "others"
+        project.mkdir()
+        others.mkdir()
+        real, link = (project, others) if way == "into it" else (others, project)
+        script(real / "real")
+        (link / "tool").symlink_to(real / "real")
+        assert find_outside("tool", (str(project),), path=str(link)) is None
+
+    def test_nor_one_that_depends_on_the_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        script(tmp_path / "tool")
+        monkeypatch.chdir(tmp_path)
+        assert find_outside("tool", (), path=".") is None

@@ -46,6 +46,26 @@ def find_program(name: str, *, cwd: Path, environment: Mapping[str, str]) -> Pat
     )
 
 
+def find_outside(name: str, places: Sequence[str], *, path: str | None = None) -> str | None:
+    """The program that `name` means on the PATH; None if there is none, or it lies in one of these places.
+
+    What lies in a project may be anybody's: a program that is started unasked must not come from there. A
+    place that is the root of the file system is not meant: nothing would be outside of it.
+    """
+    import shutil
+
+    found = shutil.which(name, path=path)
+    if found is None or not Path(found).is_absolute():
+        return None
+    projects = [real for place in places if (real := Path(place).resolve()) != Path(real.anchor)]
+    is_inside = any(
+        program.is_relative_to(project)
+        for program in (Path(found), Path(found).resolve())
+        for project in projects
+    )
+    return None if is_inside else found
+
+
 def _split(command: str) -> list[str]:
     import shlex
 

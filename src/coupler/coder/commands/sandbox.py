@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 from coupler.coder.commands.sandbox_line import View, sandbox_line
 from coupler.home import NoHomeError, config_directory, data_directory, home_directory
 from coupler.process import Environment, SpawnError
+from coupler.process.command import find_outside
 from coupler.process.result import result_of
 from coupler.thread import in_thread
 
@@ -102,12 +103,7 @@ class Sandbox:
 
     def _program(self) -> str | None:
         """bubblewrap, but not one that came with the project."""
-        found = shutil.which("bwrap")
-        if found is None:
-            return None
-        program = Path(found).resolve()
-        roots = [Path(root).resolve() for root in self._session.roots]
-        return None if any(program.is_relative_to(root) for root in roots) else str(program)
+        return find_outside("bwrap", self._session.roots)
 
     def _line(self) -> list[str]:
         program = self._program()

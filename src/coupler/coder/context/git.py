@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from coupler.coder.shortening import one_line
 from coupler.process import Environment, SpawnError
+from coupler.process.command import find_outside
 from coupler.process.result import result_of
 
 LIMIT = 3.0
@@ -78,7 +77,7 @@ class GitState(NamedTuple):
 
 async def git_state(cwd: str, roots: Sequence[str], environ: Mapping[str, str | None]) -> GitState | None:
     """What git says of a directory; None if there is no git, or no repository."""
-    program = await asyncio.to_thread(_program, roots, environ)
+    program = await asyncio.to_thread(find_outside, "git", roots, path=environ.get("PATH") or os.defpath)
     if program is None:
         return None
     git = _Git(program, cwd, {name: value for name in KEPT_VARIABLES if (value := environ.get(name))})
@@ -157,16 +156,6 @@ class _Git:
             "LC_ALL": "C",
         }
         return Environment.exact({**self._environ, **own, **settings})
-
-
-def _program(roots: Sequence[str], environ: Mapping[str, str | None]) -> str | None:
-    """Where git is; one that lies in the session's directories is not the user's."""
-    found = shutil.which("git", path=environ.get("PATH") or os.defpath)
-    if found is None or not Path(found).is_absolute():
-        return None
-    real = Path(found).resolve()
-    projects = [place for root in roots if (place := Path(root).resolve()) != Path(place.anchor)]
-    return None if any(real.is_relative_to(place) for place in projects) else found
 
 
 def _lines(text: str) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,8 @@ from coupler.bridges.langchain.editor.finding.glob import compiled, expanded
 from coupler.bridges.langchain.editor.finding.lines import LARGEST, shortened
 from coupler.bridges.langchain.editor.finding.tree import SKIPPED
 from coupler.bridges.langchain.editor.found import Found, Hit
-from coupler.permission.path import is_below
 from coupler.process import Environment, Job
+from coupler.process.command import find_outside
 
 ALIKE = re.compile(
     r"""\( (?: \?: | (?!\?) ) | \| |
@@ -48,11 +47,7 @@ _SAFE_NAME = re.compile(r"[\w.*?-]+", re.ASCII)
 def ripgrep(untrusted: Sequence[str]) -> str | None:
     """Where ripgrep is installed, but not in one of these directories: what is in there may be anybody's."""
     # Looked for anew each time: that is cheap, and somebody may install it because it is missing.
-    found = shutil.which("rg")
-    if found is None or not Path(found).is_absolute():
-        return None
-    real = os.path.realpath(found)
-    return None if any(is_below(real, os.path.realpath(place)) for place in untrusted) else real
+    return find_outside("rg", untrusted)
 
 
 def can_search(quest: Quest) -> bool:
