@@ -72,16 +72,17 @@ def test_a_model_without_a_key_is_an_error_because_editors_take_back_what_is_ref
     assert turn.error["data"]["kind"] == "setup"
 
 
-@pytest.mark.parametrize(
-    ("client", "reason"), [({"name": "coupler", "version": "1"}, "refusal"), (None, "end_turn")]
-)
-def test_without_a_model_programs_are_refused_and_people_are_answered(
-    project: Path, tmp_path: Path, client: dict[str, str] | None, reason: str
+@pytest.mark.parametrize("is_program", [True, False])
+def test_without_a_model_all_are_told_how_to_set_one_up_and_for_programs_that_is_no_answer(
+    project: Path, tmp_path: Path, is_program: bool
 ) -> None:
     with RawClient(*COUPLER, "serve", env=surroundings(tmp_path / "home", None), cwd=project) as raw:
-        info = {} if client is None else {"clientInfo": client}
+        info = {"clientInfo": {"name": "coupler", "version": "1"}} if is_program else {}
         raw.call("initialize", {"protocolVersion": 1, "clientCapabilities": {}, **info})
         updates, answer = raw.prompt(raw.new_session(str(project)), "Hello")
 
-    assert answer["result"]["stopReason"] == reason
     assert "coupler login coder" in str(updates)
+    if is_program:
+        assert answer["error"]["message"].startswith("No model is set: run `coupler login coder`")
+    else:
+        assert answer["result"]["stopReason"] == "end_turn"

@@ -36,6 +36,8 @@ MODEL = "model"
 OWN_CLIENT = "coupler"
 """How Coupler's own client introduces itself."""
 
+NO_MODEL = "No model is set: run `coupler login coder` in a terminal, or set COUPLER_MODEL."
+
 
 class CoderAgent(Agent):
     """Of one session."""
@@ -152,7 +154,9 @@ class CoderAgent(Agent):
         await turn.say_apart(how_to_set_up(turn.session.env))
         if self._workflows is not None:
             await self._workflows.perform(turn)
-        return "refusal" if _is_read_by_program(turn) else None
+        if _is_read_by_program(turn):
+            raise TurnFailedError(NO_MODEL, kind="setup", retryable=False)
+        return None
 
 
 def _is_read_by_program(turn: Turn) -> bool:
