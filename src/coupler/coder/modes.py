@@ -42,6 +42,81 @@ STEERING = tuple(
 )
 """What runs something elsewhere or later, unseen: it is asked about also where edits are accepted."""
 
+INSTRUCTIONS = tuple(
+    f"{kind}(**/{name})"
+    for kind in ("edit", "delete", "move")
+    for name in (
+        "AGENTS.md",
+        "AGENTS.override.md",
+        "CLAUDE.md",
+        "CLAUDE.local.md",
+        "GEMINI.md",
+        ".cursorrules",
+    )
+)
+"""What every agent that works here later obeys: who accepts edits has not yet accepted other orders."""
+
+CREDENTIALS = tuple(
+    f"execute({words} *)"
+    for words in (
+        *(
+            "gh auth token",
+            "git credential fill",
+            "gcloud auth print-access-token",
+            "az account get-access-token",
+        ),
+        *("gcloud auth print-identity-token", "aws configure get", "aws configure export-credentials"),
+        *("aws sts assume-role", "aws sts get-session-token", "aws secretsmanager get-secret-value"),
+        *("aws ssm get-parameter", "aws ecr get-login-password", "heroku auth:token", "kubectl config view"),
+        *(
+            "kubectl get secret",
+            "kubectl get secrets",
+            "kubectl describe secret",
+            "vault read",
+            "vault kv get",
+        ),
+        *("pass show", "gopass show", "op read", "op item get", "bw get", "lpass show", "keyring get"),
+        *(
+            "secret-tool lookup",
+            "security find-generic-password",
+            "security find-internet-password",
+            "sops -d",
+        ),
+        *("gpg --export-secret-keys", "gpg --export-secret-subkeys", "ps e", "ps ae", "ps axe", "ps auxe"),
+        *("ps eww", "ps axeww", "ps auxeww"),
+    )
+)
+"""What prints keys and passwords, which a model would have read then."""
+
+IRREVERSIBLE = tuple(
+    f"execute({words} *)"
+    for words in (
+        *("git push --force", "git push -f", "git push --mirror", "git push --delete", "git push --prune"),
+        *("npm publish", "npm unpublish", "pnpm publish", "yarn publish", "cargo publish", "cargo yank"),
+        *("uv publish", "poetry publish", "twine upload", "gem push", "gh repo delete", "gh release delete"),
+        *(
+            "terraform destroy",
+            "terraform apply",
+            "tofu destroy",
+            "tofu apply",
+            "pulumi destroy",
+            "pulumi up",
+        ),
+        *("kubectl delete", "kubectl drain", "helm uninstall", "helm delete", "aws s3 rm", "aws s3 rb"),
+        *("redis-cli flushall", "redis-cli flushdb", "dropdb", "docker push", "fly apps destroy"),
+    )
+)
+"""What changes something elsewhere that nobody can bring back."""
+
+_OWN = tuple(
+    f"execute(coupler {name} *)"
+    for name in (
+        *("trust", "login", "permissions", "init", "editor", "serve", "chat", "exec", "run", "resume"),
+        "sessions",
+    )
+)
+"""What gives an agent more than it has, or starts others."""
+
 _RUNNERS = (
     *(f"execute({name} run *)" for name in ("uv", "poetry", "pdm", "hatch", "pipenv", "rye", "cargo", "go")),
     *("execute(bundle exec *)", "execute(go generate *)"),
@@ -54,10 +129,12 @@ _SEARCH = "search"
 
 RULES: Mapping[str, ModeRules] = {
     INTERACTIVE: ModeRules.parse("Ask", allow=(_SEARCH,)),
-    ACCEPT_EDITS: ModeRules.parse("Accept edits", allow=(_SEARCH, "edit"), ask=STEERING),
+    ACCEPT_EDITS: ModeRules.parse("Accept edits", allow=(_SEARCH, "edit"), ask=(*STEERING, *INSTRUCTIONS)),
     READ_ONLY: ModeRules.parse("Read only", allow=(_SEARCH,), deny=_CHANGES),
     PLANNING: ModeRules.parse("Plan", allow=(_SEARCH,), deny=_CHANGES),
-    AGENTIC: ModeRules.parse("Auto", allow=("*", *_RUNNERS), ask=STEERING),
+    AGENTIC: ModeRules.parse(
+        "Auto", allow=("*", *_RUNNERS), ask=(*STEERING, *CREDENTIALS, *IRREVERSIBLE, *_OWN)
+    ),
 }
 """By the mode's id; to ask is what the engine does about all that is in none of them."""
 

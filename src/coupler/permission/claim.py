@@ -144,12 +144,13 @@ def _command_claims(
     [directory] = real_directories([cwd or ""]) or [None]
     is_at_project = directory == project and not line.moves
     scope = Scope(line, Places(roots, directory))
+    entered = _entered(line, directory)
     claims: list[Claim] = [
         CommandClaim(
             command.words,
             command.is_wrapper,
             is_at_project,
-            () if command.is_wrapper else named_places(command.words, scope, directory),
+            () if command.is_wrapper else _reached(command.words, scope, directory, entered),
         )
         for command in line.commands
     ]
@@ -164,6 +165,21 @@ def _command_claims(
         kind = Destruction if finding.is_fatal else Doubt
         claims.append(kind("the command", finding.reason))
     return claims
+
+
+def _entered(line: Line, directory: str | None) -> list[str]:
+    """The directories that a line changes to, as far as they are known."""
+    named = (target.word.text for target in line.targets if target.kind == "enter" and target.word.is_plain)
+    return [os.path.join(directory or os.sep, text) for text in named]
+
+
+def _reached(
+    words: Sequence[Word], scope: Scope, directory: str | None, entered: Sequence[str]
+) -> tuple[Place, ...]:
+    """What a command names, and where it may run: what it does there may need no name."""
+    named = named_places(words, scope, (directory or os.sep, *entered))
+    places = (_path_claim("read", path) for path in entered)
+    return (*named, *(claim.place for claim in places if isinstance(claim, PathClaim)))
 
 
 def _target_claims(target: Target, line: Line, cwd: str | None, roots: Sequence[str]) -> list[Claim]:

@@ -6,6 +6,8 @@ is chosen for all commands at once, so what they reach for is looked at.
 
 from __future__ import annotations
 
+import glob
+import itertools
 import os.path
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from coupler.permission.floor.place import UNKNOWN
 from coupler.permission.floor.scope import Scope
 from coupler.permission.inline_code import inline_code_at
-from coupler.permission.path import Place, UnjudgeablePathError, locate
+from coupler.permission.path import LONGEST, Place, UnjudgeablePathError, locate
 from coupler.permission.word import Word
 from coupler.permission.wrapper import is_starter, program_name
 
@@ -22,21 +24,23 @@ PRIVILEGED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0"})
 
 _TEXTUAL = frozenset({"echo", "printf", "tr", "cut", "expr", "basename", "dirname", "test", "["})
 """Programs to which a path is only text."""
+MOST_FOUND = 2000
+"""Files that the wildcards of one word may stand for."""
 _DEVICES = re.compile(r"/dev/(?:null|zero|full|u?random|std(?:in|out|err)|tty|fd/\d+)")
 
 
-def named_places(words: Sequence[Word], scope: Scope, directory: str | None) -> tuple[Place, ...]:
-    """The files that these words may name, from the directory in which the command runs."""
+def named_places(words: Sequence[Word], scope: Scope, directories: Sequence[str]) -> tuple[Place, ...]:
+    """The files that these words may name, from any of the directories in which the command may run."""
     if not words or program_name(words[0].text) in _TEXTUAL:
         return ()
-    found: list[Place] = []
-    for text in dict.fromkeys(text for word in words[1:] for text in _texts(word, scope)):
-        path = os.path.join(directory or os.sep, text)
-        try:
-            found += [locate(path)] if _is_path(text, path) else []
-        except UnjudgeablePathError:
-            continue  # a word that no file can be called
-    return tuple(found)
+    texts = dict.fromkeys(text for word in words[1:] for text in _texts(word, scope))
+    return tuple(
+        place
+        for directory in directories
+        for text in texts
+        for path in _paths(text, directory)
+        if (place := _place(path)) is not None
+    )
 
 
 def hides_code(words: Sequence[Word]) -> bool:
@@ -54,12 +58,56 @@ def _may_be_started(words: Sequence[Word], place: int) -> bool:
 
 
 def _texts(word: Word, scope: Scope) -> Iterator[str]:
-    """The parts of a word that may be paths."""
+    """The parts of a word that may be paths, with the wildcards that the shell replaces."""
     for reading in (reading for words in scope.readings(word) for reading in words):
-        for text in re.split(r"[=:,]", reading.text) if "://" not in reading.text else ():
-            plain = os.path.expanduser(text).split(UNKNOWN)[0].split("*")[0]
-            if plain and not plain.startswith("-"):
-                yield plain
+        for text in _parts(reading.text):
+            plain = os.path.expanduser(text).split(UNKNOWN)[0]
+            yield plain if reading.is_pattern else glob.escape(plain)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """A word as programs may take it apart: `--file=x`, `-ox`, `-d@x`, `host:x`, `file://x`."""
+    if "://" in text:
+        _, is_file, path = text.partition("file://")
+        yield from [path.removeprefix("localhost")] if is_file else ()
+        return
+    for part in re.split(r"[=:,@]", text):
+        if not part.startswith("-"):
+            yield part
+        elif not part.startswith("--"):
+            yield part[2:]
+
+
+def _paths(pattern: str, directory: str) -> Iterator[str]:
+    """The files that a text with wildcards means in a directory; the text itself if it means none."""
+    plain = _without_escapes(pattern)
+    if not plain:
+        return
+    if plain != pattern or not glob.has_magic(pattern):
+        yield from [path] if _is_path(plain, path := os.path.join(directory, plain)) else ()
+        return
+    before = plain.split("*")[0]
+    whole = os.path.join(glob.escape(directory), pattern.replace("[^", "[!"))
+    found = [*itertools.islice(glob.iglob(whole), MOST_FOUND + 1)]
+    # Nobody looks at so many: it is as if they were anywhere.
+    yield from found if len(found) <= MOST_FOUND else [os.sep]
+    if before and _is_path(before, path := os.path.join(directory, before)):
+        yield path
+
+
+def _without_escapes(pattern: str) -> str:
+    return re.sub(r"\[([*?[])\]", r"\1", pattern)
+
+
+def _place(path: str) -> Place | None:
+    try:
+        return locate(path)
+    except UnjudgeablePathError:
+        if len(path) > LONGEST or not path.isprintable():
+            return None  # a word that no file can be called
+        # It means another file to each program, as in `/proc`, and so none of the project's.
+        plain = os.path.normpath(path)
+        return Place(path, (plain,), (plain,))
 
 
 def _is_path(text: str, path: str) -> bool:
