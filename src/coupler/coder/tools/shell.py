@@ -137,6 +137,7 @@ class Shell:
                 written.append(finished.output.encode("utf-8", "replace"))
         finally:
             written.close()
+        await self._show_ending(call, finished, seconds)
         call.has_shown()
         text = written.take()
         if finished.truncated and written.size <= EDITOR_OUTPUT:
@@ -147,6 +148,15 @@ class Shell:
             "timedOut": finished.timed_out,
         }
         return f"{text}\n({_ending(finished, seconds)})".lstrip("\n"), outcome
+
+    async def _show_ending(self, call: ToolUse, finished: Finished, seconds: float) -> None:
+        """Let the user see that a command has failed; an editor's terminal tells all but why it was ended."""
+        has_terminal = call.prompt.turn.editor.offers("terminal")
+        if finished.timed_out or (finished.exit_code != 0 and not has_terminal):
+            end_of_line = (
+                "" if has_terminal or finished.output.endswith("\n") or not finished.output else "\n"
+            )
+            await call.block.output(f"{end_of_line}({_ending(finished, seconds)})\n")
 
     async def _begin(self, command: str, words: list[str], place: str) -> tuple[str, dict[str, Any]]:
         job = self._jobs.start(command, words, place)
