@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from coupler.bridges.langchain.editor.tool_use import permitted_use
+from coupler.bridges.langchain.editor.tool_use import permitted_use, readable_place
 from coupler.bridges.langchain.editor.unreadable import missing
 from coupler.bridges.langchain.editor.unsaved import unsaved_texts
 from coupler.bridges.langchain.tool_calls.own_title import Told
-from coupler.files.boundary import FilePath, find_inside
+from coupler.files.boundary import FilePath
 
 MOST_ENTRIES = 500
 """Entries that are shown."""
@@ -43,8 +43,7 @@ async def list_directory(
     To find files in the directories below, use find_files.
     """
     async with permitted_use("List", "read", path) as use:
-        session = use.prompt.session
-        place = find_inside(path, session.cwd, (*session.roots, *session.readable_places))
+        place = readable_place(path, use.prompt.session)
         entries = await asyncio.to_thread(_entries, place)
         known = {entry.name for entry in entries}
         for real in await unsaved_texts(use.prompt.turn, place.real):
@@ -63,8 +62,7 @@ def _entries(place: FilePath) -> list[Entry]:
         with os.scandir(place.real) as found:
             return [_entry(each) for each in found if each.name.isprintable()]
     except FileNotFoundError:
-        error = missing(place)
-        raise FileNotFoundError(str(error).replace("there is no file", "there is no directory", 1)) from None
+        raise missing(place, "directory") from None
     except NotADirectoryError:
         raise NotADirectoryError(f"{place.shown!r} is a file: read it with read_file") from None
 

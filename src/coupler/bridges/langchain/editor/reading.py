@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from coupler.agent.call import LAST_LINE
 from coupler.bridges.langchain.editor.excerpt import MOST_LINES, Excerpt, cut, excerpt, lines_from
 from coupler.bridges.langchain.editor.finding.lines import lines_of
-from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use
+from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use, place_of, readable_place
 from coupler.bridges.langchain.editor.unreadable import HEAD, UTF_16, check_is_text, missing, size_of
 from coupler.bridges.langchain.tool_calls.own_title import Told
 from coupler.files import disk
-from coupler.files.boundary import FilePath, find_inside
+from coupler.files.boundary import FilePath
 from coupler.files.errors import OutsideRootsError, UnsuitableFileError
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
 
 File = Annotated[str, "The file, absolute or relative to the working directory."]
 
@@ -53,10 +56,10 @@ async def read_file(
 async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excerpt, int | None, str]:
     """Some lines, how many there are if that is known, and what else is to be said."""
     session = use.prompt.session
-    place = await asyncio.to_thread(_readable, path, use)
+    place = await asyncio.to_thread(readable_place, path, session)
     size = await asyncio.to_thread(size_of, place)
     if size is not None:
-        if size > disk.LARGEST or not _is_inside(place, session.cwd, session.roots):
+        if size > disk.LARGEST or not _is_inside(place, session):
             turn = use.prompt.turn
             part = await turn.own(
                 asyncio.to_thread(
@@ -81,14 +84,9 @@ async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excer
     return excerpt(some, offset, limit), len(lines), note
 
 
-def _readable(path: str, use: ToolUse) -> FilePath:
-    session = use.prompt.session
-    return find_inside(path, session.cwd, (*session.roots, *session.readable_places))
-
-
-def _is_inside(place: FilePath, cwd: str, roots: tuple[str, ...]) -> bool:
+def _is_inside(place: FilePath, session: Session) -> bool:
     try:
-        return find_inside(place.real, cwd, roots).real == place.real
+        return place_of(place.real, session).real == place.real
     except OutsideRootsError:
         return False
 

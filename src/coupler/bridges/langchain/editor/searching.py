@@ -15,11 +15,11 @@ from coupler.bridges.langchain.editor.finder import Quest, find
 from coupler.bridges.langchain.editor.finding.glob import expanded
 from coupler.bridges.langchain.editor.found import Found, in_lines, that_fit
 from coupler.bridges.langchain.editor.ripgrep import can_search, find_lines, ripgrep
-from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use, running_prompt
+from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use, readable_place, running_prompt
 from coupler.bridges.langchain.editor.unreadable import missing
 from coupler.bridges.langchain.editor.unsaved import unsaved_texts
 from coupler.bridges.langchain.tool_calls.own_title import Told
-from coupler.files.boundary import FilePath, find_inside
+from coupler.files.boundary import FilePath
 from coupler.permission.action import Action
 from coupler.process import SpawnError
 
@@ -122,7 +122,7 @@ async def _permitted(verb: str, directory: str) -> AsyncIterator[ToolUse]:
     """
     prompt = running_prompt()
     session = prompt.session
-    place = find_inside(directory, session.cwd, (*session.roots, *session.readable_places))
+    place = readable_place(directory, session)
     action = Action(kind="search", paths=(place.shown,), cwd=session.cwd, roots=session.roots)
     verdict = await session.project.permitting().judge(action)
     async with permitted_use(verb, "search" if verdict.is_ruled else "read", directory) as use:
@@ -158,9 +158,8 @@ async def _find(prompt: Current, quest: Quest, place: FilePath) -> Found:
 
 
 def _existing(directory: str, prompt: Current) -> FilePath:
-    session = prompt.session
-    place = find_inside(directory, session.cwd, (*session.roots, *session.readable_places))
-    if not Path(place.real).exists() and place.real not in session.known_files:
+    place = readable_place(directory, prompt.session)
+    if not Path(place.real).exists() and place.real not in prompt.session.known_files:
         raise missing(place)
     return place
 

@@ -22,10 +22,10 @@ from pydantic import Field
 from coupler.agent.call import Call
 from coupler.agent.errors import EditorError, NotPermittedError
 from coupler.bridges.langchain.current import Current, current
-from coupler.bridges.langchain.tool_calls.arguments import absolute
+from coupler.bridges.langchain.tool_calls.arguments import absolute, relative
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
 from coupler.bridges.langchain.tool_calls.own_title import Title, Told
-from coupler.files.boundary import find_inside
+from coupler.files.boundary import FilePath, find_inside
 from coupler.files.errors import FileChangedError, UnsuitableFileError
 from coupler.process import SpawnError
 from coupler.schema.v1 import ToolCallLocation, ToolKind
@@ -106,8 +106,7 @@ class ToolUse:
 
     def knows(self, path: str) -> bool:
         """Whether the session has seen the file."""
-        session = self.prompt.session
-        return find_inside(path, session.cwd, session.roots).real in session.known_files
+        return place_of(path, self.prompt.session).real in self.prompt.session.known_files
 
     def works_in(self, *places: tuple[str, int | None]) -> None:
         """Show the files, and the lines in them, that the tool works on: editors can follow."""
@@ -140,12 +139,13 @@ async def tool_use(
     """
     prompt = running_prompt()
     places: tuple[str, ...] = ()
+    session = prompt.session
     if path is not None:
         # Outside is outside, before anybody is asked.
-        session = prompt.session
         places = tuple(session.readable_places) if kind in READING else ()
-        path = find_inside(path, session.cwd, (*session.roots, *places)).shown
-    named = next((each for each in (about, command, url, path) if each is not None), "")
+        path = (readable_place if kind in READING else place_of)(path, session).shown
+    shown = None if path is None else relative(path, session.cwd)
+    named = next((each for each in (about, command, url, shown) if each is not None), "")
     title = f"{verb} {named}".rstrip()
     call_id = prompt.call_id
     block: Call
@@ -171,6 +171,16 @@ async def permitted_use(
     async with tool_use(verb, kind, path, line) as use:
         await use.ask()
         yield use
+
+
+def place_of(path: str, session: Session) -> FilePath:
+    """The file or directory that a path means, in the session's directories; raises if it is outside."""
+    return find_inside(path, session.cwd, session.roots)
+
+
+def readable_place(path: str, session: Session) -> FilePath:
+    """The same, or in a place that may be read besides."""
+    return find_inside(path, session.cwd, (*session.roots, *session.readable_places))
 
 
 def running_prompt() -> Current:

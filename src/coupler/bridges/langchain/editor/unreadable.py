@@ -18,31 +18,29 @@ MOST_NAMES = 3
 MOST_ENTRIES = 5000
 """Names that are suggested, and those of which they are chosen."""
 
-IMAGES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0")
+PDF = b"%PDF-"
+PICTURES = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")
+"""How those files begin, and these, that are no text even if no NUL is in sight."""
+
+IMAGES = (*PICTURES, b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0")
 ARCHIVES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"(\xb5/\xfd")
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def missing(place: FilePath) -> FileNotFoundError:
-    """There is no such file: with the names that may be meant."""
+def missing(place: FilePath, what: str = "file") -> FileNotFoundError:
+    """There is no such file, or directory: with the names that may be meant."""
     near = [*_near(place)]
     advice = f": did you mean {' or '.join(near)}?" if near else ": find_files finds files by name"
-    return FileNotFoundError(f"there is no file {place.shown!r}{advice}")
-
-
-def is_directory(place: FilePath) -> IsADirectoryError:
-    """It is a directory."""
-    return IsADirectoryError(f"{place.shown!r} is a directory: list_directory shows what is in it")
+    return FileNotFoundError(f"there is no {what} {place.shown!r}{advice}")
 
 
 def check_is_text(head: bytes, size: int, place: FilePath) -> None:
     """Raise if a file that begins so is no text."""
-    if b"\0" not in head and not head.startswith((*IMAGES[:3], b"%PDF-")):
+    is_binary = b"\0" in head or head.startswith((*PICTURES, PDF))
+    if not is_binary or head.startswith(UTF_16):
         return
-    if not head.startswith(UTF_16):
-        raise UnsuitableFileError(
-            f"{place.shown!r} is {_kind(head)} of {size} bytes, and no text: {_advice(head)}"
-        )
+    kind, advice = _kind_and_advice(head)
+    raise UnsuitableFileError(f"{place.shown!r} is {kind} of {size} bytes, and no text: {advice}")
 
 
 def size_of(place: FilePath) -> int | None:
@@ -52,7 +50,7 @@ def size_of(place: FilePath) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(found.st_mode):
-        raise is_directory(place)
+        raise IsADirectoryError(f"{place.shown!r} is a directory: list_directory shows what is in it")
     return found.st_size
 
 
@@ -78,25 +76,12 @@ def _names_in(directory: Path) -> list[str]:
         return []
 
 
-def _is_image(head: bytes) -> bool:
-    return head.startswith(IMAGES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")
-
-
-def _kind(head: bytes) -> str:
-    if _is_image(head):
-        return "an image"
-    if head.startswith(b"%PDF-"):
-        return "a PDF document"
+def _kind_and_advice(head: bytes) -> tuple[str, str]:
+    """What a file is that begins so, and what to do with it instead."""
+    if head.startswith(IMAGES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP"):
+        return "an image", "ask the user to attach it to a prompt, or look at it with a command, as `file`"
+    if head.startswith(PDF):
+        return "a PDF document", "run a command that extracts its text, as `pdftotext FILE -`"
     if head.startswith(ARCHIVES):
-        return "an archive"
-    return "a binary file"
-
-
-def _advice(head: bytes) -> str:
-    if _is_image(head):
-        return "ask the user to attach it to a prompt, or look at it with a command, as `file`"
-    if head.startswith(b"%PDF-"):
-        return "run a command that extracts its text, as `pdftotext FILE -`"
-    if head.startswith(ARCHIVES):
-        return "run a command that lists it, as `unzip -l`, `tar -t` or `zcat`"
-    return "run a command that shows what you need of it, as `file`, `strings` or `xxd`"
+        return "an archive", "run a command that lists it, as `unzip -l`, `tar -t` or `zcat`"
+    return "a binary file", "run a command that shows what you need of it, as `file`, `strings` or `xxd`"

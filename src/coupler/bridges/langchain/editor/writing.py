@@ -14,9 +14,8 @@ from pydantic import BeforeValidator
 from coupler.agent.files import LONGEST_DIFF
 from coupler.bridges.langchain.editor.edits import Edit, edited, in_style
 from coupler.bridges.langchain.editor.reading import File
-from coupler.bridges.langchain.editor.tool_use import ToolUse, tool_use
+from coupler.bridges.langchain.editor.tool_use import ToolUse, place_of, tool_use
 from coupler.bridges.langchain.editor.unreadable import missing, size_of
-from coupler.files.boundary import FilePath, find_inside
 from coupler.files.errors import FileChangedError
 
 AROUND = 3
@@ -49,7 +48,7 @@ async def write_file(
     """
     async with tool_use("Write", "edit", path) as use, _alone(use, path):
         files = use.prompt.turn.files
-        await asyncio.to_thread(size_of, _place(use, path))
+        await asyncio.to_thread(size_of, place_of(path, use.prompt.session))
         before = await _known(use, path, "replace") if await files.exists(path) else None
         after = content if before is None else in_style(content, before)
         if before == after:
@@ -70,7 +69,7 @@ async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
     async with tool_use("Edit", "edit", path) as use, _alone(use, path):
         files = use.prompt.turn.files
         if not await files.exists(path):
-            raise await asyncio.to_thread(missing, _place(use, path))
+            raise await asyncio.to_thread(missing, place_of(path, use.prompt.session))
         before = await _known(use, path, "edit")
         # What does not fit is compared with all lines, which takes a moment.
         after = await asyncio.to_thread(edited, before, edits, path)
@@ -83,7 +82,7 @@ async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
 @asynccontextmanager
 async def _alone(use: ToolUse, path: str) -> AsyncIterator[None]:
     """Models call tools side by side: two changes of one file are made one after the other."""
-    key = asyncio.get_running_loop(), _place(use, path).real
+    key = asyncio.get_running_loop(), place_of(path, use.prompt.session).real
     lock = _changing.get(key)
     if lock is None:
         lock = _changing[key] = asyncio.Lock()
@@ -104,7 +103,7 @@ async def _change(use: ToolUse, path: str, before: str | None, after: str) -> No
 
 async def _known(use: ToolUse, path: str, verb: str) -> str:
     """The text as the model knows it, with what is not saved in the editor."""
-    await asyncio.to_thread(size_of, _place(use, path))
+    await asyncio.to_thread(size_of, place_of(path, use.prompt.session))
     if not use.knows(path):
         raise FileChangedError(
             f"{path} was not read in this session: read it with read_file before you {verb} it"
@@ -139,11 +138,6 @@ def _around_change(before: str, after: str) -> tuple[str, str]:
     last = next((index for index in range(left) if old[-1 - index] != new[-1 - index]), left)
     start, end = max(0, first - AROUND), max(0, last - AROUND)
     return "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])
-
-
-def _place(use: ToolUse, path: str) -> FilePath:
-    session = use.prompt.session
-    return find_inside(path, session.cwd, session.roots)
 
 
 def _places(count: int, lines: tuple[int, ...]) -> str:
