@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 INTERACTIVE, ACCEPT_EDITS, READ_ONLY = "interactive", "accept-edits", "read-only"
 PLANNING, AGENTIC = "planning", "agentic"
 
+LOOKING = frozenset({READ_ONLY, PLANNING})
+"""Modes in which nothing is changed."""
+
 MODES = (
     Mode(INTERACTIVE, "Asks before it changes anything or runs a command", name="Ask"),
     Mode(

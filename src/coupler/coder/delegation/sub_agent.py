@@ -24,7 +24,7 @@ from coupler.bridges.langchain.asking.permission import action_of, refusal
 from coupler.bridges.langchain.current import Current, current
 from coupler.bridges.langchain.middleware.permissions import Result, requested_tool
 from coupler.bridges.langchain.tool_calls.kinds import about_tool, kind_of
-from coupler.coder.offered_modes import PLANNING, READ_ONLY
+from coupler.coder.offered_modes import LOOKING
 
 if TYPE_CHECKING:
     from coupler.coder.delegation.denials import Denials
@@ -35,9 +35,6 @@ NOT_FOR_SUB_AGENTS = frozenset({"delegate", "ask_user", "present_plan"})
 
 READING_KINDS = frozenset({"read", "search", "fetch", "think"})
 """The kinds of tools of a sub-agent that only looks."""
-
-LOOKING = frozenset({READ_ONLY, PLANNING})
-"""Modes in which nothing is changed."""
 
 MOST_TURNS = 60
 """How often the model of a sub-agent is asked for one task."""

@@ -20,7 +20,8 @@ from coupler.coder.delegation.in_process import MakeGraph, SubAgentWork
 from coupler.coder.delegation.other_agent import OtherAgent
 from coupler.coder.delegation.outcome import Outcome, Work
 from coupler.coder.delegation.roster import Roster
-from coupler.coder.delegation.sub_agent import LOOKING, SubAgent, SubAgentMiddleware
+from coupler.coder.delegation.sub_agent import SubAgent, SubAgentMiddleware
+from coupler.coder.offered_modes import LOOKING
 from coupler.coder.profile import CODER, USUAL, Profile, ProfileError
 from coupler.coder.shortening import one_line
 
