@@ -82,9 +82,8 @@ class TestTheLine:
         assert pairs(words, "--bind") == [("/var/own-tmp", "/tmp"), (app, app)]
         assert singles(words, "--proc") == ["/proc"]
 
-    def test_the_network_stays_unless_it_is_not_wanted(self, home: Path) -> None:
-        assert "--unshare-net" not in sandbox_line("bwrap", view(home, home))
-        assert "--unshare-net" in sandbox_line("bwrap", view(home, home, has_network=False))
+    def test_the_network_stays(self, home: Path) -> None:
+        assert not {"--unshare-net", "--unshare-all"} & {*sandbox_line("bwrap", view(home, home))}
 
     def test_the_home_is_empty_but_for_tools(self, home: Path) -> None:
         path = f"/usr/bin:{home}/bin:{home}:relative:/opt/bin"

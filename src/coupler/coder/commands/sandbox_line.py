@@ -55,7 +55,6 @@ class View(Struct, frozen=True, kw_only=True):
     """Directories that they can read, even if those are in hidden ones."""
     path: str = ""
     """Where programs are looked for."""
-    has_network: bool = True
 
 
 def sandbox_line(program: str, view: View) -> list[str]:
@@ -63,7 +62,7 @@ def sandbox_line(program: str, view: View) -> list[str]:
     return [
         program,
         *("--die-with-parent", "--new-session", "--unshare-user-try", "--unshare-pid", "--unshare-ipc"),
-        *("--unshare-cgroup-try", *(() if view.has_network else ("--unshare-net",))),
+        "--unshare-cgroup-try",
         *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
         *_run(),
         *("--bind", view.temporary, TEMPORARY, "--setenv", "TMPDIR", TEMPORARY),
