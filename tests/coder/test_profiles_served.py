@@ -159,3 +159,24 @@ def run(
     )
     out, err = process.communicate(stdin, timeout=PATIENCE)
     return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def test_a_profile_that_there_is_not_is_refused_with_the_nearest_that_there_is(
+    project: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "coupler.toml").write_text(REVIEWER)
+
+    served = forked.run(
+        [*COUPLER, "serve", "--agent", "reviever"],
+        cwd=project,
+        env={**os.environ, **surroundings(home, None)},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE,
+    )
+
+    assert served.returncode == 2
+    assert "there is no agent 'reviever', did you mean 'reviewer'?" in served.stderr

@@ -81,6 +81,7 @@ def main(arguments: list[str]) -> None:
     target, words, given = parse(arguments, command)
     agent = _agent(given, target, command)
     if agent is not None and not _is_coder(agent):
+        _refuse_unknown(agent)
         command = [agent]
     if is_workflow(target) and words:
         refuse(f"{target} is a workflow: its inputs are what the user writes, not {words[0]}", PROGRAM)
@@ -242,6 +243,21 @@ def _is_coder(agent: str) -> bool:
     except (OSError, ConfigError):
         return True
     return entry is not None and is_coder(entry)
+
+
+def _refuse_unknown(agent: str) -> None:
+    """Refuse a name that is in no list: as a command it would only be looked for in vain."""
+    from difflib import get_close_matches
+
+    from coupler.catalogue import entries
+
+    known = [*entries(os.getcwd())]
+    name = agent.partition(":")[0]
+    if name not in known:
+        near = get_close_matches(name, known, 1)
+        meant = f", did you mean {near[0]!r}?" if near else ":"
+        listed = "`coupler agents` lists those there are, and a command goes behind `--`"
+        refuse(f"there is no agent {agent!r}{meant} {listed}", PROGRAM)
 
 
 def _served(target: str, command: list[str], agent: str | None, given: dict[str, str]) -> object:
