@@ -1,3 +1,4 @@
+# The shortest agent. It needs nothing but Coupler: coupler serve examples/echo.py
 from coupler import Turn, serve
 
 
