@@ -7,23 +7,22 @@ as the one below has it, and in the end as `[coder]` says. `coder` itself is the
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from coupler.catalogue import is_coder, joined
 from coupler.config import keys
+from coupler.config.agent_chain import whole_table
 from coupler.mcp.servers import server_name
 
 if TYPE_CHECKING:
     from coupler.config import Config
-    from coupler.config.agent_tables import AgentTable, HookEvent
+    from coupler.config.agent_tables import HookEvent
 
 CODER = "coder"
 """The name of the built-in coding agent."""
-
-T = TypeVar("T")
 
 
 class ProfileError(Exception):
@@ -55,42 +54,32 @@ USUAL = Profile()
 
 def profile_of(name: str, config: Config) -> Profile:
     """The profile of this name; raises `ProfileError` if it does not stand on the coder."""
-    tables = [*_tables(name, config)]
-    mcp = _first(table.mcp for table in tables)
-    _check_servers(name, mcp or (), config)
-    weakest = tables[::-1]
+    if name not in profile_names(config):
+        raise ProfileError(_no_profile(name, config))
+    table = whole_table(name, {table.name: table for table in config[keys.AGENTS]})
+    if table is None:
+        return Profile(name=name)
+    _check_servers(name, table.mcp or (), config)
     return Profile(
         name=name,
-        title=_first(table.title for table in tables),
-        system=_first(table.system for table in tables),
-        model=_first(table.model for table in tables),
-        base_url=_first(table.base_url for table in tables),
-        mode=_first(table.mode for table in tables),
-        allow=tuple(dict.fromkeys(rule for table in weakest for rule in table.allow)),
-        deny=tuple(dict.fromkeys(rule for table in weakest for rule in table.deny)),
-        context=tuple(dict.fromkeys(path for table in weakest for path in table.context)),
-        skills=tuple(dict.fromkeys(path for table in weakest for path in table.skills)),
-        mcp=mcp,
-        hooks={event: lines for table in weakest for event, lines in table.hooks.items()},
-        env={variable: value for table in weakest for variable, value in table.env.items()},
+        title=table.title,
+        system=table.system,
+        model=table.model,
+        base_url=table.base_url,
+        mode=table.mode,
+        allow=table.allow,
+        deny=table.deny,
+        context=table.context,
+        skills=table.skills,
+        mcp=table.mcp,
+        hooks=table.hooks,
+        env=table.env,
     )
 
 
 def profile_names(config: Config) -> list[str]:
     """All profiles that there are, the coder itself first."""
     return [name for name, entry in joined(config).items() if is_coder(entry)]
-
-
-def _tables(name: str, config: Config) -> Iterator[AgentTable]:
-    """The table of this name, the one that it stands on, and so on; that of the coder may be missing."""
-    if name not in profile_names(config):
-        raise ProfileError(_no_profile(name, config))
-    tables = {table.name: table for table in config[keys.AGENTS]}
-    while (table := tables.get(name)) is not None:
-        yield table
-        if table.agent is None:
-            return
-        name = table.agent.partition(":")[0]
 
 
 def _check_servers(name: str, servers: Iterable[str], config: Config) -> None:
@@ -109,7 +98,3 @@ def _no_profile(name: str, config: Config) -> str:
     if any(table.name == name for table in config[keys.AGENTS]):
         return f"the agent {name} does not stand on `coder`, so it is no profile of it: {hint}"
     return f'there is no profile {name!r}: write [agents.{name}] with agent = "coder", or {hint}'
-
-
-def _first(values: Iterable[T | None]) -> T | None:
-    return next((value for value in values if value is not None), None)

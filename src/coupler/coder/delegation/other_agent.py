@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from coupler.config.agent_chain import whole_table
 from coupler.workflow.agents.briefing import instructed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from coupler.config.agent_tables import AgentTable
-
-T = TypeVar("T")
 
 LONGEST_FILE = 100_000
 """Characters of a file that an agent is told before its task."""
@@ -38,19 +35,20 @@ class OtherAgent(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, name: str, title: str, tables: Mapping[str, AgentTable]) -> OtherAgent:
         """The agent of this name, with what its table and those below it say."""
-        chain = [*_chain(name.partition(":")[0], tables)]
-        weakest = chain[::-1]
+        table = whole_table(name.partition(":")[0], tables)
+        if table is None:
+            return cls(name=name, title=title)
         return cls(
             name=name,
             title=title,
-            system=_first(table.system for table in chain),
-            model=_first(table.model for table in chain),
-            mode=_first(table.mode for table in chain),
-            options={option: value for table in weakest for option, value in table.options.items()},
-            deny=tuple(dict.fromkeys(rule for table in weakest for rule in table.deny)),
-            context=tuple(dict.fromkeys(path for table in weakest for path in table.context)),
-            skills=tuple(dict.fromkeys(path for table in weakest for path in table.skills)),
-            mcp=_first(table.mcp for table in chain) or (),
+            system=table.system,
+            model=table.model,
+            mode=table.mode,
+            options=table.options,
+            deny=table.deny,
+            context=table.context,
+            skills=table.skills,
+            mcp=table.mcp or (),
         )
 
     def prompt(self, task: str) -> str:
@@ -59,19 +57,6 @@ class OtherAgent(Struct, frozen=True, kw_only=True):
         files = [f"[The file {path}:]\n\n{_text_of(path)}\n\n[End of {path}.]" for path in self.context]
         whole = "\n\n".join([*files, task])
         return instructed(system, whole) if system else whole
-
-
-def _chain(name: str, tables: Mapping[str, AgentTable]) -> Iterable[AgentTable]:
-    """The table of this name, the one that it stands on, and so on."""
-    seen: set[str] = set()
-    while name in tables and name not in seen:
-        seen.add(name)
-        yield tables[name]
-        name = (tables[name].agent or "").partition(":")[0]
-
-
-def _first(values: Iterable[T | None]) -> T | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _text_of(path: str) -> str:
