@@ -1,5 +1,7 @@
 """The reference agent: every feature of the protocol in one turn, as far as the editor offers it.
 
+    coupler serve examples/reference.py
+
 It needs no model and no key. It keeps notes of what it was told in `notes.txt` of the session's directory; a
 prompt with the word "slow" makes it talk until it is cancelled. `coupler check` finds no fault in it.
 """

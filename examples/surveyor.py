@@ -1,5 +1,7 @@
 """An agent that looks over the project it is opened in: a plan, tool calls, thoughts and a streamed answer.
 
+    coupler serve examples/surveyor.py
+
 It needs no model and no key, so it shows in any editor what the protocol can carry.
 """
 
