@@ -18,7 +18,7 @@ MEASURED := $(addprefix tests/,wire schema process store events agent sessions c
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test coverage lint format bench docs lock clean node
+.PHONY: help demo test coverage lint format bench docs reference lock clean node
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -51,6 +51,9 @@ bench: $(READY) node ## Measure Coupler, both official SDKs and bridges to LangC
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reference: $(READY) ## Write what the manual has from the code
+	for script in scripts/generate_*_docs.py; do $(BIN)/python $$script || exit 1; done
 
 lock: ## Pin the newest development tools in requirements-dev.txt, and the TypeScript SDK
 	rm -rf $(LOCK) && $(PYTHON) -m venv $(LOCK)

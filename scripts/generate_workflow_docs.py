@@ -7,11 +7,8 @@ Each part goes between two comments that name it. `--check` writes nothing and f
 
 from __future__ import annotations
 
-import html
-import re
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from coupler.cli.exit_codes import RUN_EXIT_CODES
 from coupler.workflow.commands.command import GRACE, MOST_HEAD, MOST_TAIL
@@ -34,8 +31,8 @@ from coupler.workflow.language.keys_steps import ENDING, KINDS
 from coupler.workflow.language.reading import MOST_FILE_BYTES, read_text
 from coupler.workflow.language.table import Key
 from coupler.workflow.validation.fields import OF_ALL, PARTS, fields_of
+from pages import table, update
 
-DOCS = Path(__file__).parent.parent / "docs"
 TABLES = (WORKFLOW, INPUT, RETRY, AGENT_GATE, BUDGET, SERVER, TOOLS, ENDING, HOOKS, PROFILE, DEFAULTS)
 
 ONE_OF_EACH = """
@@ -109,29 +106,9 @@ LIMITS = (
 
 
 def main(arguments: list[str]) -> int:
-    outdated = False
-    for name, parts in (
-        ("workflow-language.md", language_parts()),
-        ("running-workflows.md", running_parts()),
-    ):
-        page = DOCS / name
-        before = page.read_text()
-        after = written(before, parts)
-        if after == before:
-            continue
-        if "--check" in arguments:
-            print(f"{page} is out of date: run python scripts/generate_workflow_docs.py", file=sys.stderr)
-            outdated = True
-        else:
-            page.write_text(after)
-    return int(outdated)
-
-
-def written(page: str, parts: dict[str, str]) -> str:
-    """The page with these parts as the code has them now."""
-    for name, text in parts.items():
-        page = replaced(page, name, text)
-    return page
+    return update(
+        {"workflow-language.md": language_parts(), "running-workflows.md": running_parts()}, arguments
+    )
 
 
 def language_parts() -> dict[str, str]:
@@ -197,29 +174,6 @@ def errors() -> list[tuple[str, str]]:
 
 def listed(names: Iterable[str], *, is_sorted: bool = True) -> str:
     return ", ".join(f"`{name}`" for name in (sorted(names) if is_sorted else names))
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
-    return "\n".join(lines)
-
-
-def cell(text: str) -> str:
-    """Code with a `|` in it is HTML, because Markdown would end the cell, or show an escape as it is."""
-    return re.sub(
-        r"`([^`]*\|[^`]*)`",
-        lambda code: f"<code>{html.escape(code[1], quote=False).replace('|', '&#124;')}</code>",
-        text,
-    )
-
-
-def replaced(page: str, name: str, text: str) -> str:
-    """The page with other text between the comments of that name."""
-    region = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
-    if not region.search(page):
-        raise ValueError(f"there is no <!-- {name} --> … <!-- end --> in the page")
-    return region.sub(lambda match: f"{match[1]}\n{text}\n{match[2]}", page)
 
 
 if __name__ == "__main__":

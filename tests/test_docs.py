@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from coupler.agent.errors import REASONS
-from coupler.cli.serve import HELP
 from raw_client import serve
 
 ROOT = Path(__file__).parent.parent
@@ -107,22 +105,6 @@ def test_a_test_of_the_docs_passes(code, pytester):
     echo = (ROOT / "examples" / "echo.py").read_text()
     pytester.makepyfile(agent=echo, editor_agent=EDITOR_AGENT, my_client=CLIENT, test_it=code)
     pytester.runpytest_subprocess("-q", "-p", "no:randomly").assert_outcomes(passed=1)
-
-
-def test_the_error_table_of_the_docs_is_that_of_the_code():
-    page = (ROOT / "docs" / "errors.md").read_text()
-    rows = [f"| `{reason.name}` | {reason.code} | {reason.meaning} |" for reason in REASONS]
-    assert page.rstrip().endswith("\n".join(rows))
-
-
-def test_the_command_line_of_the_docs_is_that_of_the_code():
-    assert f"```text\n{HELP}```" in (ROOT / "docs" / "cli.md").read_text()
-
-
-def test_what_the_docs_say_about_check_is_what_the_code_says():
-    script = ROOT / "scripts" / "generate_check_docs.py"
-    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_readme_quotes_the_benchmark():

@@ -54,7 +54,7 @@ class SessionMcp:
 
 
 class TurnMcp(SessionMcp):
-    """The same, with the use of tools."""
+    """The MCP servers of the turn's session, and the use of their tools."""
 
     def __init__(self, turn: Turn, servers: Servers) -> None:
         super().__init__(servers)

@@ -35,7 +35,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class SessionOptions(TypedDict, total=False):
-    """What `new`, `load`, `resume` and `fork` take."""
+    """What `ask`, `new`, `load`, `resume` and `fork` take."""
 
     cwd: Directory
     """Made absolute; by default that of the agent's process. "temporary" makes one and removes it."""
@@ -55,7 +55,7 @@ class SessionOptions(TypedDict, total=False):
 
 
 class OpeningOptions(SessionOptions, total=False):
-    """The same, and what `ask` has as an argument of its own, or cannot know."""
+    """What `new`, `load`, `resume` and `fork` take: also what `ask` has as an argument of its own."""
 
     output: Any
     """What prompts will ask for, or True: their typed answers then come by a tool, where they can."""

@@ -13,13 +13,50 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from coupler.config.errors import suggestion
-from coupler.config.kind import Source, WrongValueError, address_problem, type_words
+from coupler.config.kind import Source, TableKey, WrongValueError, address_problem, type_words
 from coupler.config.origin import Origin
 
-_KEYS = (
-    *("command", "agent", "title", "env", "files"),
-    *("system", "model", "base_url", "mode", "options", "tools", "context", "skills", "mcp", "hooks"),
-)
+KEYS: Mapping[str, TableKey] = {
+    "command": TableKey(
+        "a text, or a list of its words",
+        "Starts the agent. A path starts where the file is, as all paths in it do.",
+    ),
+    "agent": TableKey(
+        "a name",
+        "The agent that it stands on, in place of a `command`: one of the catalogue, or another table.",
+    ),
+    "title": TableKey("a text", "What people are shown."),
+    "env": TableKey("a table of texts", "Added to its environment."),
+    "files": TableKey(
+        "`none`, `read` or `write`",
+        "What it is offered of [files](clients.md#files) if nobody says so with `files=` or `--files`.",
+    ),
+    "system": TableKey("a text", "Instructions; in the steps of workflows `{{ }}` is replaced in it."),
+    "model": TableKey("a text", "The model that its sessions are set to."),
+    "base_url": TableKey("an address", "Of an agent that stands on `coder`: the server that has the model."),
+    "mode": TableKey("a text", "The mode that its sessions are set to."),
+    "options": TableKey(
+        "a table",
+        "Options of its sessions by their ids; of native agents those of their command lines.",
+    ),
+    "tools": TableKey(
+        "a table with `allow` and `deny`", "[Permission rules](permissions.md) for its tool calls."
+    ),
+    "context": TableKey("a list of files", "Their texts go before the prompt."),
+    "skills": TableKey("a list of files", "Their texts are added to the instructions."),
+    "mcp": TableKey(
+        "a list of names",
+        "Of an agent that stands on `coder`: the servers of [`[mcp]`](configuration.md#mcp-servers) that it "
+        "uses; without it all of them.",
+    ),
+    "hooks": TableKey(
+        "a table",
+        "Of an agent that stands on `coder`: for `session_start`, `before_tool`, `after_tool` or `turn_end` "
+        "a command line, or a list of them.",
+    ),
+}
+"""All that a table may have, in the order of the manual."""
+
 HookEvent = Literal["session_start", "before_tool", "after_tool", "turn_end"]
 """When the commands of `hooks` run."""
 
@@ -83,8 +120,8 @@ def _agent(name: str, table: object, source: Source) -> AgentTable:
     if not isinstance(table, dict):
         raise WrongValueError(f"must be a table, not {type_words(table)}", name)
     for key in table:
-        if key not in _KEYS:
-            raise WrongValueError(f"is unknown; {suggestion(key, _KEYS, _KEYS)}", name, key)
+        if key not in KEYS:
+            raise WrongValueError(f"is unknown; {suggestion(key, (*KEYS,), (*KEYS,))}", name, key)
     if "command" in table and "agent" in table:
         raise WrongValueError(
             "does not go with `command`: an agent stands on another, or is started", name, "agent"

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import date, time
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -28,6 +28,13 @@ _TYPE_WORDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((int, float), "a number"),
     ((date, time), "a date or time"),
 )
+
+
+class TableKey(NamedTuple):
+    """A key of the tables that somebody names, as `[mcp.NAME]`: its value in words, and what it does."""
+
+    words: str
+    sentence: str
 
 
 class WrongValueError(ValueError):

@@ -13,14 +13,29 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from coupler.config.errors import suggestion
-from coupler.config.kind import Source, WrongValueError, type_words
+from coupler.config.kind import Source, TableKey, WrongValueError, type_words
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer
 
-_OF_COMMANDS = ("command", "args", "env")
-_OF_ADDRESSES = ("url", "headers", "type")
-_KEYS = (*_OF_COMMANDS, *_OF_ADDRESSES)
+_OF_COMMANDS = {
+    "command": TableKey("a text", "The program: a name on the `PATH`, or a path."),
+    "args": TableKey("a list of texts", "Its arguments."),
+    "env": TableKey(
+        "a table of texts",
+        "Its variables. It gets these and a few that every program needs (`PATH`, `HOME`, `LANG` …), "
+        "no others.",
+    ),
+}
+_OF_ADDRESSES = {
+    "url": TableKey("a text", "In place of a command: the address of a server, `https://…` or `http://…`."),
+    "headers": TableKey("a table of texts", "What is sent to it with every request."),
+    "type": TableKey(
+        '`"http"` or `"sse"`', 'How it is spoken to; `"http"` (streamable HTTP) unless said otherwise.'
+    ),
+}
+KEYS: Mapping[str, TableKey] = {**_OF_COMMANDS, **_OF_ADDRESSES}
+"""All that a table may have, in the order of the manual."""
 
 # What a rule such as `mcp:github(create_issue)` can name.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -73,8 +88,8 @@ def _server(name: str, table: object, source: Source) -> McpServer:
 
 def _check_keys(name: str, table: Mapping[str, object]) -> None:
     for key in table:
-        if key not in _KEYS:
-            raise WrongValueError(f"is unknown; {suggestion(key, _KEYS, _KEYS)}", name, key)
+        if key not in KEYS:
+            raise WrongValueError(f"is unknown; {suggestion(key, (*KEYS,), (*KEYS,))}", name, key)
     if ("command" in table) == ("url" in table):
         raise WrongValueError("must have either `command` or `url`", name)
     way, unfit = ("command", _OF_ADDRESSES) if "command" in table else ("url", _OF_COMMANDS)

@@ -36,6 +36,8 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", om
 
 
 class RunStarted(Happening, frozen=True, kw_only=True, tag="run_started"):
+    """The run begins."""
+
     run: str
     workflow: str
     inputs: Mapping[str, Json] = {}
@@ -50,6 +52,8 @@ class RunResumed(Happening, frozen=True, kw_only=True, tag="run_resumed"):
 
 
 class RunFinished(Happening, frozen=True, kw_only=True, tag="run_finished"):
+    """The run is over, or parked: then it waits for an answer."""
+
     status: Literal["success", "failed", "cancelled", "parked"]
     exit_code: int
     message: str = ""
@@ -112,6 +116,8 @@ class PartFinished(Happening, frozen=True, kw_only=True, tag="part_finished"):
 
 
 class RetryPlanned(Happening, frozen=True, kw_only=True, tag="retry_planned"):
+    """An attempt has failed, and there will be another."""
+
     attempt: int
     """The one that comes next."""
     attempts: int
@@ -146,6 +152,8 @@ class Said(Happening, frozen=True, kw_only=True, tag="text"):
 
 
 class Thought(Happening, frozen=True, kw_only=True, tag="thought"):
+    """A piece of what an agent thinks."""
+
     text: str
 
 
@@ -170,6 +178,8 @@ class ToolStarted(Happening, frozen=True, kw_only=True, tag="tool_started"):
 
 
 class ToolProgressed(Happening, frozen=True, kw_only=True, tag="tool_progressed"):
+    """What has changed about a tool call, or what it shows more."""
+
     call: str
     status: str | None = None
     title: str | None = None
@@ -179,6 +189,8 @@ class ToolProgressed(Happening, frozen=True, kw_only=True, tag="tool_progressed"
 
 
 class ToolEnded(Happening, frozen=True, kw_only=True, tag="tool_ended"):
+    """A tool call is over."""
+
     call: str
     status: Literal["completed", "failed"]
     text: str | None = None
@@ -193,6 +205,8 @@ class Planned(Happening, frozen=True, kw_only=True, tag="plan"):
 
 
 class Used(Happening, frozen=True, kw_only=True, tag="usage"):
+    """What an agent has used so far."""
+
     usage: Usage
 
 
@@ -204,17 +218,23 @@ class ApprovalAsked(Happening, frozen=True, kw_only=True, tag="approval_asked"):
 
 
 class ApprovalGiven(Happening, frozen=True, kw_only=True, tag="approval_answered"):
+    """The answer, and who gave it."""
+
     approved: bool
     by: Literal["user", "option", "default", "timeout", "rule", "nobody"]
     call: str | None = None
 
 
 class AnswerAsked(Happening, frozen=True, kw_only=True, tag="answer_asked"):
+    """Somebody is asked for something else than a yes or no."""
+
     question: str
     choices: tuple[Json, ...] = ()
 
 
 class AnswerGiven(Happening, frozen=True, kw_only=True, tag="answer_given"):
+    """What was answered, and by whom."""
+
     text: str
     by: Literal["user", "option", "default"]
 
