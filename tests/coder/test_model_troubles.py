@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+import forked
 from bridges.model_server import UNAUTHORIZED, refuses
 from coder.script import Scripted
 from coder.served_coder import Coder, Served, surroundings
 from coupler.agent.errors import TurnFailedError
+from coupler.coder.agent import NO_MODEL
 from coupler.coder.model.choice import ModelChoice
 from coupler.coder.model.remedy import with_remedy
 from raw_client import COUPLER, RawClient
@@ -86,3 +89,14 @@ def test_without_a_model_all_are_told_how_to_set_one_up_and_for_programs_that_is
         assert answer["error"]["message"].startswith("No model is set: run `coupler login coder`")
     else:
         assert answer["result"]["stopReason"] == "end_turn"
+
+
+def test_a_script_reads_what_is_wrong_and_nothing_besides(project: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, **surroundings(tmp_path / "home", None)}
+
+    asked = forked.run(
+        [*COUPLER, "exec", "coder", "Hello"], cwd=project, env=environment, capture_output=True, text=True
+    )
+
+    assert asked.returncode == 1
+    assert asked.stderr.strip() == f"coupler exec: {NO_MODEL}"

@@ -278,6 +278,8 @@ class Connection:
             # One that never spoke has not died: it cannot be started, or is no agent.
             return AgentError(kind if kind == "initialize" else "died", message)
         message = f"the agent refused {what}: {error.message} ({error.code}){_details(error.data)}"
+        if _is_explained(error.data):
+            message = error.message
         return AgentError(kind, message, code=error.code, data=error.data)
 
     async def with_last_words(self, error: AgentError) -> AgentError:
@@ -289,7 +291,8 @@ class Connection:
                     await self._link.wait()
             except TimeoutError:
                 message = f"{message}: its output is closed, its process still runs"
-        words = LastWords() if error.kind in NOT_THE_AGENTS else self._link.last_words()
+        has_no_words = error.kind in NOT_THE_AGENTS or _is_explained(error.data)
+        words = LastWords() if has_no_words else self._link.last_words()
         return error.explained(message, words.exit_code, words.stderr)
 
     async def _initialize(self, capabilities: ClientCapabilities, started: float) -> InitializeResponse:
@@ -373,6 +376,11 @@ def _fail(future: asyncio.Future[Any], error: AgentError) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # whoever waits may be cancelled in the same moment, and never look
+
+
+def _is_explained(data: object) -> bool:
+    """Whether an agent of Coupler's knows what kind of trouble it had: then its message says all there is."""
+    return isinstance(data, dict) and data.get("reason") == "agent_failed" and "kind" in data
 
 
 def _details(data: Any) -> str:
