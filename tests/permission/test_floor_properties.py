@@ -48,6 +48,18 @@ def test_wrappers_in_wrappers_get_nothing_through(fatal: str, inner: list[str], 
     assert judged(wrapped(fatal, [*inner, *outer])) == "deny"
 
 
+@given(st.text(st.characters(min_codepoint=0x80, exclude_categories=("Cs",)), min_size=1, max_size=5))
+def test_letters_beyond_ascii_do_not_end_the_process(letters: str) -> None:
+    """The grammar's own code would read beyond its tables for some of these."""
+    for command in (
+        f"={{{letters}",
+        f"echo {{{letters}..{letters}}}",
+        f"ls {letters}",
+        f"${letters} $(({letters}))",
+    ):
+        assert judged(command) in {"allow", "ask", "deny"}
+
+
 @given(LETTERS)
 def test_any_text_gets_an_answer(text: str) -> None:
     assert judged(text) in {"allow", "ask", "deny"}

@@ -90,7 +90,9 @@ class Policy:
 
     @classmethod
     def allow_all(cls, *, but: Sequence[str] = ()) -> Policy:
-        """Let the agent do whatever it asks for, but for what rules as in `permissions.deny` are against.
+        """Let the agent do whatever it asks for, but for what nobody allows: to wreck a machine or a home.
+
+        With `but` also not what rules as in `permissions.deny` are against.
 
         With such rules, what cannot be judged by them is rejected too: it might be what they mean.
         """

@@ -30,6 +30,7 @@ DEEPEST = 6
 """Commands within commands, such as `sh -c` in `env` in `sudo`."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\u2028\u2029\ud800-\udfff]")
+_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 _SPECIAL = re.compile(r"[|<>(){}\[\]$`&;=!#*]")
 _JOINED_LINES = re.compile(r"(?<![ \t])\\\n")
 _PLAIN = re.compile(r"""(?:[A-Za-z0-9_@%+=:,./ -]|'[^'\n]*'|"[^"\\$`!\n]*")*""")
@@ -72,7 +73,9 @@ def _read_tree(line: Line, text: str, language: Language) -> None:
     from tree_sitter import Parser
 
     source = text.encode()
-    tree = Parser(language).parse(source)
+    # For letters like 😀 the grammar's code reads beyond its tables, which may end the process. They have no
+    # meaning to a shell, so the parser gets something else of the same length that has none.
+    tree = Parser(language).parse(_BEYOND_ASCII.sub(b"%", source))
     TreeReader(source, line, functools.partial(_add_command, line)).read(tree.root_node)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -362,11 +361,3 @@ def _parts(inner: str) -> list[str]:
         else:
             parts[-1] += character
     return parts
-
-
-def plain_words(text: str) -> list[str]:
-    """The words of a simple text, read as generously as can be."""
-    try:
-        return shlex.split(text, comments=False)
-    except ValueError:
-        return text.split()

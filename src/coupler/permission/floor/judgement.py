@@ -140,8 +140,6 @@ class Judgement:
             for path in self._fed_paths if word.text.isidentifier() else ():
                 self._scope.give(word.text, _escaped(path))
 
-    # Commands -----------------------------------------------------------------------------------------
-
     def _command(self, words: Sequence[Word]) -> None:
         for spelling in self._scope.spellings(self._filled(words)):
             self._spelled(spelling)
@@ -268,8 +266,6 @@ class Judgement:
         for reading in (reading for words in alternatives for reading in words):
             lost = self._places.vital(reading.text, is_pattern=reading.is_pattern)
             self._note(Finding(f"would overwrite {lost}") if lost is not None else None)
-
-    # Texts --------------------------------------------------------------------------------------------
 
     def _roughly(self, text: str) -> None:
         """What the parser is in doubt about, read once more."""
