@@ -1,11 +1,13 @@
 """The command `coupler`, and `python -m coupler`.
 
 `serve` and `record` are dispatched before any library for command lines is imported: an editor waits for
-them. `exec`, `run` and `resume` are dispatched without the other commands: a script waits for them.
+them. `exec`, `run` and `resume` are dispatched without the other commands: a script waits for them. A shell
+that completes a line says so by a variable.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 INTERRUPTED = 130
@@ -40,6 +42,10 @@ def _dispatch(arguments: list[str]) -> None:
         from coupler.cli.run.resume import main as resume
 
         resume(arguments[1:])
+    elif "_COUPLER_COMPLETE" in os.environ:
+        from coupler.cli.completion.answers import answer
+
+        answer(os.environ["_COUPLER_COMPLETE"])
     else:
         from coupler.cli.command import command
         from coupler.cli.ending import run_to_the_end

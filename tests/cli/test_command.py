@@ -91,7 +91,7 @@ def test_ctrl_c_before_a_command_listens_ends_it_without_a_word(arguments, modul
 def test_an_unknown_command_is_wrong_usage():
     ended = run("serv")
     assert ended.returncode == 2
-    assert "No such command 'serv'" in ended.stderr
+    assert "There is no command 'serv': did you mean `coupler serve`?" in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,8 @@ def commands(group: click.Command, path: str = "coupler") -> Iterator[tuple[str,
         yield from commands(each, f"{path} {name}")
 
 
-TOLD = [
-    each for each in commands(command) if each[0] not in ("coupler run", "coupler resume", "coupler exec")
-]
+OTHERS = ("coupler run", "coupler resume", "coupler exec", "coupler record")
+TOLD = [each for each in commands(command) if each[0] not in OTHERS]
 
 
 def table_of(path: str) -> tuple[ExitCode, ...]:

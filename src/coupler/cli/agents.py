@@ -44,6 +44,11 @@ def agents(context: click.Context, as_json: bool) -> None:
     `NAME:native` insists on the agent's own command line instead of ACP, and
     `NAME:acp` on ACP. [agents.NAME] in coupler.toml sets a `command`, a `title`,
     an `env` and `files`, for agents of this list and for others.
+
+    \b
+    Examples:
+      coupler agents
+      coupler agents --json
     """
     if context.invoked_subcommand is None:
         _list(as_json=as_json)

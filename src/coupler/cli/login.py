@@ -54,6 +54,12 @@ def login(
     out and stored for you alone. Without a terminal, --model names the model,
     and the key is read from stdin.
 
+    \b
+    Examples:
+      coupler login claude
+      coupler login coder
+      echo "$KEY" | coupler login coder --model anthropic:claude-sonnet-5-5
+
     Exit codes: 0 when logged in, 1 if that failed, 2 for wrong usage, 130 when
     interrupted.
     """

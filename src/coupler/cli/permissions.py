@@ -48,6 +48,11 @@ def permissions() -> None:
     that hold for a session end with it, and are not listed. Rules are written
     in coupler.toml.
 
+    \b
+    Examples:
+      coupler permissions list
+      coupler permissions forget "execute(git commit *)"
+
     Exit codes: 0 if all went well, 1 if something could not be done or the
     answer was no, 2 for wrong usage.
     """
@@ -62,6 +67,11 @@ def list_choices(project: str | None, is_json: bool, store: str | None) -> None:
 
     To a pipe it writes one choice a line, with tabs between project, allow or
     reject, what it is about, and when it was made.
+
+    \b
+    Examples:
+      coupler permissions list
+      coupler permissions list --project . --json
     """
     with _opened(store) as kept:
         chosen = _sorted(_choices(kept, project))
@@ -122,6 +132,11 @@ def forget(rule: str | None, project: str | None, is_all: bool, is_sure: bool, s
 
     RULE is what `coupler permissions list` shows: "execute(git commit *)". The
     next time, agents ask again; that holds for running ones, too.
+
+    \b
+    Examples:
+      coupler permissions forget "execute(git commit *)"
+      coupler permissions forget --all --yes
     """
     if (rule is not None) == is_all:
         refuse(

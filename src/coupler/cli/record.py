@@ -27,6 +27,10 @@ Usage: coupler record [OPTIONS] [--] COMMAND...
 
   Secrets are masked in the file, not in what is passed on.
 
+  Examples:
+    coupler record -- opencode acp
+    coupler record -o session.ndjson -- coupler serve agent.py
+
 Options:
   -o, --output FILE  Write to this file instead of a new one in the user's own
                      directory. If there is such a file, a number is added.

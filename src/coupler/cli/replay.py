@@ -67,14 +67,15 @@ def replay(
 
     TRACE is a file that `coupler record` wrote, or a recording of acpx or of
     the Rust conductor. It is served to an editor over stdin and stdout, as the
-    agent that it is a recording of:
-
-    coupler replay session.ndjson
+    agent that it is a recording of.
 
     With --client it is the client that is played, against an agent, and what
-    the agent does otherwise than recorded is shown:
+    the agent does otherwise than recorded is shown.
 
-    coupler replay --client session.ndjson -- my-agent --acp
+    \b
+    Examples:
+      coupler replay session.ndjson --timing real
+      coupler replay --client session.ndjson -- my-agent --acp
 
     Exit codes: 0, with --client 1 if something differs, 2 for wrong usage,
     130 when interrupted.

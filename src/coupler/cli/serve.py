@@ -44,6 +44,11 @@ Usage: coupler serve [OPTIONS]
   lists. It is served again through Coupler, with what it may lack: sessions
   that are kept, permission rules, and secrets that stay secret.
 
+  Examples:
+    coupler serve
+    coupler serve app.py:agent --title "My agent"
+    coupler serve -- opencode acp
+
 Options:
   --agent NAME      Serve this agent of a coupler.toml: a profile of the coder
                     (agent = "coder"), or any other that `coupler agents` lists.

@@ -55,6 +55,12 @@ def trust(directory: str, is_list: bool, is_forget: bool, is_sure: bool) -> None
     directory unless another is named. FILE is a workflow that is somewhere
     else.
 
+    \b
+    Examples:
+      coupler trust
+      coupler trust ./release.yaml --yes
+      coupler trust --list
+
     Exit codes: 0 if all went well, 1 if something could not be done or the
     answer was no, 2 for wrong usage.
     """

@@ -45,6 +45,11 @@ def doctor(agent: str, prompt: str | None, timeout: float, as_json: bool) -> Non
     something. It is told of an MCP server with one tool that does nothing, to
     see whether such servers reach the model.
 
+    \b
+    Examples:
+      coupler agents doctor gemini
+      coupler agents doctor "coupler serve agent.py" --json
+
     Exit codes: 0 if nothing disturbs clients, 1 if something does, 2 for wrong
     usage, 130 when interrupted.
     """

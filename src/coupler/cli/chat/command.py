@@ -90,7 +90,7 @@ def chat(**given: Any) -> None:
     """Talk to an agent in this terminal.
 
     AGENT is a name of the catalogue (`coupler agents` lists them) or a command
-    line in one word: coupler chat "opencode acp"
+    line in one word.
 
     /help lists what can be typed. Ctrl-C cancels the turn, twice within a
     second leaves; Ctrl-D leaves.
@@ -98,6 +98,11 @@ def chat(**given: Any) -> None:
     Without a terminal each line of stdin is a prompt, and the agent's text goes
     to stdout: then nobody is asked, and what --permissions does not allow is
     denied.
+
+    \b
+    Examples:
+      coupler chat coder
+      coupler chat "opencode acp" --continue
 
     Exit codes: 0 when you leave, 2 for wrong usage, 130 for Ctrl-C twice, else
     those of `coupler exec`: 8 if the agent died, 9 if it cannot be started, 10

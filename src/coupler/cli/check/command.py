@@ -114,7 +114,13 @@ def check(command: tuple[str, ...], client: bool, **given: Any) -> None:
     """Check that an agent keeps to the Agent Client Protocol.
 
     COMMAND starts the agent; it is started many times, each time in a
-    conversation of its own: coupler check -- npx my-agent --acp
+    conversation of its own.
+
+    \b
+    Examples:
+      coupler check -- npx my-agent --acp
+      coupler check --trace session.ndjson --html report.html
+      coupler check --client -- python my_client.py {agent...}
 
     Exit codes: 0 if nothing fails that an agent must do, 1 if something does,
     2 if nothing could be judged or for wrong usage, 130 when interrupted.

@@ -94,14 +94,17 @@ def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: 
     """Ask an agent and print its answer.
 
     AGENT is a name of the catalogue (`coupler agents` lists them) or a command
-    line in one word: coupler exec "opencode acp" "Summarise README.md"
-
-    \b
-    Of PROMPT, `-` stands for stdin; without a PROMPT it is all of stdin:
-    git diff | coupler exec claude "Review this:" -
+    line in one word. Of PROMPT, `-` stands for stdin; without a PROMPT it is
+    all of stdin.
 
     The options --file, --option, --mcp, --allow, --deny and --env may be
     repeated. Ctrl-C cancels the turn; a second one ends the agent.
+
+    \b
+    Examples:
+      coupler exec claude "Summarise README.md"
+      git diff | coupler exec "opencode acp" "Review this:" -
+      coupler exec coder --format json --timeout 300 "What does main.py do?"
     """
     from coupler.cli.exec.output import output_for
     from coupler.cli.exec.run import run

@@ -48,13 +48,14 @@ def run(workflow: str, words: tuple[str, ...], inputs: tuple[str, ...], cwd: str
     input that takes the rest; after `--` they may begin with a dash. Missing
     inputs are asked for at a terminal.
 
-    \b
-    coupler run review target=main rounds=2
-    coupler run ./release.yaml --yes --answer version=1.2
-
     Ctrl-C cancels the run, and its hooks for that still run; a second one ends
     everything at once. A run that was cancelled, has failed or waits goes on
     with `coupler resume`.
+
+    \b
+    Examples:
+      coupler run review target=main rounds=2
+      coupler run ./release.yaml --yes --answer version=1.2
     """
     from coupler.cli.refusal import refuse
     from coupler.cli.run.course import conducted

@@ -46,8 +46,9 @@ def resume(id: str, from_step: str | None, is_forced: bool, inputs: dict[str, st
     is asked first.
 
     \b
-    coupler resume review-7f3k2 --answer version=1.2
-    coupler resume review-7f3k2 --from 'fixes[2].fix'
+    Examples:
+      coupler resume review-7f3k2 --answer version=1.2
+      coupler resume review-7f3k2 --from 'fixes[2].fix'
     """
     from coupler.cli.run.course import conducted
 

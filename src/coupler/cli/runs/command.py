@@ -43,6 +43,11 @@ def runs() -> None:
 
     RUN is a run's id or the beginning of one.
 
+    \b
+    Examples:
+      coupler runs list
+      coupler runs logs review-7f3k2 --follow
+
     Exit codes: 0 if all went well, 1 if something could not be done, 2 for
     wrong usage.
     """
@@ -68,6 +73,11 @@ def list_runs(cwd: str | None, status: str | None, limit: int, is_json: bool, st
 
     On a terminal it is a table. To a pipe it writes one run a line, with tabs
     between id, start, status, seconds, workflow and directory.
+
+    \b
+    Examples:
+      coupler runs list --status failed
+      coupler runs list --cwd . --limit 5 --json
     """
     from coupler.cli.runs.table import write_json, write_lines, write_table
 
@@ -109,7 +119,13 @@ def _nothing(*, is_filtered: bool) -> str:
 @click.option("--full", is_flag=True, help="Show all steps of long loops.")
 @_store_option
 def show(id: str, full: bool, store: str | None) -> None:
-    """Read how a run went: its steps, its outputs, what went wrong, and how to resume it."""
+    """Read how a run went: its steps, its outputs, what went wrong, and how to resume it.
+
+    \b
+    Examples:
+      coupler runs show review-7f3k2
+      coupler runs show review --full
+    """
     from coupler.cli.runs.reading import lines_of
     from coupler.cli.sessions.reading import writer
 
@@ -132,6 +148,11 @@ def logs(id: str, follow: bool, step: str | None, is_json: bool, store: str | No
     """Read what happened in a run, in order.
 
     PATH is a step as the log names it, such as fixes[2].fix.
+
+    \b
+    Examples:
+      coupler runs logs review-7f3k2 --follow
+      coupler runs logs review-7f3k2 --step 'fixes[2].fix'
     """
     from coupler.cli.runs.log import Telling, told_by
 
@@ -158,6 +179,11 @@ def cancel(id: str, store: str | None) -> None:
 
     One that runs is told to end, as by Ctrl-C, and its end is waited for. One
     that is parked or was interrupted is marked as cancelled.
+
+    \b
+    Examples:
+      coupler runs cancel review-7f3k2
+      coupler runs cancel review
     """
     from coupler.cli.runs.cancel import cancel_run
 

@@ -68,6 +68,11 @@ def sessions() -> None:
     ID is a session's id or the beginning of one, at least 4 characters, with
     or without "sess_".
 
+    \b
+    Examples:
+      coupler sessions list
+      coupler sessions show 3f9a1c2b
+
     Exit codes: 0 if all went well, 1 if something could not be done, 2 for
     wrong usage.
     """
@@ -95,6 +100,11 @@ def list_sessions(
     On a terminal it is a table. To a pipe it writes one session a line, with
     tabs between id, time of the last change, turns, agent, directory and
     title.
+
+    \b
+    Examples:
+      coupler sessions list --cwd .
+      coupler sessions list --agent coder --json
     """
     from coupler.cli.sessions.table import note_rest, write_json, write_lines, write_table
     from coupler.cli.unshown import shown_record
@@ -130,7 +140,13 @@ def _nothing(is_filtered: bool, is_all: bool) -> str:
 @click.option("--full", is_flag=True, help="Do not shorten what tools have put out.")
 @_store_option
 def show(id: str, full: bool, store: str | None) -> None:
-    """Read a session in the terminal."""
+    """Read a session in the terminal.
+
+    \b
+    Examples:
+      coupler sessions show 3f9a1c2b
+      coupler sessions show 3f9a1c2b --full
+    """
     from coupler.agent.transcript import read_turns
     from coupler.cli.sessions.reading import lines_of, writer
     from coupler.cli.unshown import shown_record, shown_turns
@@ -161,6 +177,11 @@ def export(id: str, format: str, output: str, store: str | None) -> None:
     """Write a session as Markdown, to be kept, or as JSON with everything.
 
     The file is complete or not there: it gets its name when all is written.
+
+    \b
+    Examples:
+      coupler sessions export 3f9a1c2b --output review.md
+      coupler sessions export 3f9a1c2b --format json
     """
     from coupler.agent.transcript import read_turns
     from coupler.cli.sessions.json import to_json
@@ -194,6 +215,11 @@ def delete(ids: tuple[str, ...], older_than: int | None, empty: bool, yes: bool,
 
     With --older-than and --empty both must hold. A session that is open in a
     running agent is not deleted.
+
+    \b
+    Examples:
+      coupler sessions delete 3f9a1c2b
+      coupler sessions delete --older-than 30d --yes
     """
     filters = [by_age(older_than)] if older_than is not None else []
     filters += [never_prompted] if empty else []

@@ -36,6 +36,11 @@ def workflows() -> None:
     counts. NAME is a workflow's name; one that ends with .yaml or .yml or has a
     / in it is the path of a file.
 
+    \b
+    Examples:
+      coupler workflows list
+      coupler workflows validate
+
     Exit codes: 0 if all went well, 1 if something could not be done, 2 for an
     invalid workflow or wrong usage.
     """
@@ -51,6 +56,11 @@ def list_workflows(is_json: bool) -> None:
 
     On a terminal it is a table. To a pipe it writes one workflow a line, with
     tabs between name, origin, state, file and description.
+
+    \b
+    Examples:
+      coupler workflows list
+      coupler workflows list --json
     """
     from coupler.cli.workflows.table import remarks_on, rows_of, write_json, write_lines, write_table
 
@@ -72,7 +82,13 @@ def list_workflows(is_json: bool) -> None:
 @workflows.command(short_help="Read what a workflow takes, does and gives.")
 @click.argument("name", metavar="NAME")
 def show(name: str) -> None:
-    """Read what a workflow takes, does and gives: its inputs, steps and outputs."""
+    """Read what a workflow takes, does and gives: its inputs, steps and outputs.
+
+    \b
+    Examples:
+      coupler workflows show review
+      coupler workflows show ./release.yaml
+    """
     from coupler.cli.workflows.reading import lines_of
 
     with _library() as library:
@@ -92,6 +108,11 @@ def validate(names: tuple[str, ...], is_strict: bool, is_json: bool) -> None:
     Without NAME it is all of them. Each problem is a line with file, line and
     column. What is only a warning can run: an agent that is not installed, a
     step that is never reached.
+
+    \b
+    Examples:
+      coupler workflows validate
+      coupler workflows validate review --strict
     """
     from coupler.cli.workflows.check import checked, write_json, write_lines
 
@@ -125,6 +146,11 @@ def graph(name: str) -> None:
 
     Put it between ```mermaid and ``` into a Markdown file, or into any other
     program that shows Mermaid.
+
+    \b
+    Examples:
+      coupler workflows graph review
+      coupler workflows graph ./release.yaml > release.mmd
     """
     from coupler.workflow.language.graph import mermaid
 
@@ -147,6 +173,11 @@ def new(name: str, template: str, is_users: bool) -> None:
 
     It goes to .coupler/workflows of the project, and is trusted as it is
     written. A file that is there is left alone.
+
+    \b
+    Examples:
+      coupler workflows new review
+      coupler workflows new tidy --user
     """
     from coupler.cli.workflows.new import write_new
 
@@ -163,9 +194,12 @@ def schema() -> None:
     Save it in the project, and name it in the first line of a workflow for the
     YAML language server:
 
+    # yaml-language-server: $schema=../workflow.schema.json
+
     \b
+    Examples:
       coupler workflows schema > .coupler/workflow.schema.json
-      # yaml-language-server: $schema=../workflow.schema.json
+      coupler workflows schema | less
     """
     from coupler.workflow.language.schema import workflow_schema
 
