@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import forked
+from bridges.desk import Desk
 from bridges.model_server import ModelServer
 from coder.script import ScriptedModel
 from coder.served_coder import Coder, Coders, loaded
+from coder.workers import Workers
 
 HAS_FAILED = pytest.StashKey[bool]()
 
@@ -71,3 +74,32 @@ def project(tmp_path: Path) -> Path:
     directory = tmp_path / "project"
     directory.mkdir()
     return directory
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A directory that passes for a repository."""
+    directory = tmp_path / "repository"
+    (directory / ".git").mkdir(parents=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory, coder_loaded: forked.Loaded) -> Iterator[Workers]:
+    """Processes that do as they are told with the coder's tools."""
+    made = Workers(tmp_path_factory, coder_loaded)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def desk(workers: Workers, project: Path) -> Callable[..., Desk]:
+    """A session in the project, with somebody who answers what is asked; its home is `at.home`."""
+
+    def open_desk(**surroundings: Any) -> Desk:
+        client, home = workers.client(**surroundings)
+        at = Desk(client, project)
+        at.home = home
+        return at
+
+    return open_desk

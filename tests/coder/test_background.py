@@ -13,9 +13,6 @@ from bridges.desk import Desk
 from coder.script import use
 from coder.served_coder import KEY, Coder
 from coder.waiting import until
-from coder.workers import desk, project, workers
-
-__all__ = ["desk", "project", "workers"]
 
 SLEEPER = "echo $$ > pid; echo ready; exec sleep 600"
 WAITER = "echo $$ > pid; echo ready; while [ ! -e end ]; do sleep 0.05; done; echo over; exit 5"

@@ -12,9 +12,6 @@ import pytest
 
 from agent.steps import cancel, end_of, final_call, text_of
 from coder.waiting import until
-from coder.workers import desk, project, workers
-
-__all__ = ["desk", "project", "workers"]
 
 PAGE = b"<html><head><title>T</title></head><body><h1>Hello</h1><a href='/other'>a link</a></body></html>"
 

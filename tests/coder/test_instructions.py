@@ -62,13 +62,6 @@ class Told:
 
 
 @pytest.fixture
-def repository(tmp_path):
-    place = tmp_path / "repository"
-    (place / ".git").mkdir(parents=True)
-    return place
-
-
-@pytest.fixture
 def told(repository, coupler_home):
     return Told(repository, coupler_home)
 

@@ -10,13 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from coder.workers import desk, project, workers
 from coupler.agent.veil import Veil
 from coupler.coder.outputs import outputs as kept
 from coupler.coder.outputs.outputs import Outputs, delete_old_outputs, delete_outputs, directory_of
 from coupler.home import NoHomeError
-
-__all__ = ["desk", "project", "workers"]
 
 
 class TestForTheModel:

@@ -13,10 +13,7 @@ import pytest
 from coder.script import use
 from coder.served_coder import Coder, tree, write
 from coder.waiting import until
-from coder.workers import desk, project, workers
 from coupler.coder.commands.sandbox_line import View, sandbox_line
-
-__all__ = ["desk", "project", "workers"]
 
 BWRAP = shutil.which("bwrap")
 

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.steps import asks, cancel, end_of, final_call, text_of
-from coder.workers import desk, project, workers
 from process.test_child import gone_within
 from raw_client import PATIENCE
-
-__all__ = ["desk", "project", "workers"]
 
 
 def run(at, command, **more):

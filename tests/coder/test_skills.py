@@ -32,13 +32,6 @@ def write_skill(folder, name, description="Does things", body="Do it.", more="")
 
 
 @pytest.fixture
-def repository(tmp_path):
-    place = tmp_path / "repository"
-    (place / ".git").mkdir(parents=True)
-    return place
-
-
-@pytest.fixture
 def looked(repository, coupler_home):
     def look(*of_profile, cwd=repository):
         skills = Skills(Place(cwd, coupler_home), [str(each) for each in of_profile])

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coder.editor import Editor
 from coder.script import use
-from coder.served_coder import Coder, tree, write
+from coder.served_coder import Coder, Served, tree, write
 from coder.waiting import is_gone, pid_in
 from raw_client import texts
 
 EDIT = use("edit_file", path="a.py", edits=[{"old_text": "one", "new_text": "two"}])
 
 
-def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
-    coder: Coder, project: Path
-) -> None:
+def having_read(coder: Coder, project: Path) -> tuple[Served, Editor]:
+    """A process of its own, with a session in which a file was read."""
     write(project, {"a.py": "one\n"})
     served = coder.served()
     coder.model.plays(use("read_file", path="a.py"), "It says one.")
-    before = served.opened(project)
-    before.prompt("Read a.py")
+    editor = served.opened(project)
+    editor.prompt("Read a.py")
+    return served, editor
+
+
+def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
+    coder: Coder, project: Path
+) -> None:
+    served, before = having_read(coder, project)
     served.leave()
 
     again = coder.served(home=served.home)
@@ -39,11 +46,7 @@ def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
 def test_a_file_that_has_changed_between_two_processes_is_not_edited_before_it_is_read_again(
     coder: Coder, project: Path
 ) -> None:
-    write(project, {"a.py": "one\n"})
-    served = coder.served()
-    coder.model.plays(use("read_file", path="a.py"), "It says one.")
-    before = served.opened(project)
-    before.prompt("Read a.py")
+    served, before = having_read(coder, project)
     served.leave()
     write(project, {"a.py": "one\nand more\n"})
 
@@ -60,11 +63,7 @@ def test_a_file_that_has_changed_between_two_processes_is_not_edited_before_it_i
 def test_after_a_kill_in_the_middle_of_a_tool_the_session_goes_on_with_what_was_known(
     coder: Coder, project: Path
 ) -> None:
-    write(project, {"a.py": "one\n"})
-    served = coder.served()
-    coder.model.plays(use("read_file", path="a.py"), "It says one.")
-    before = served.opened(project)
-    before.prompt("Read a.py")
+    served, before = having_read(coder, project)
     coder.model.plays(
         ("I wait.", use("run_command", command="echo $$ > pid; echo begun $((2 * 3)); exec sleep 600"))
     )

@@ -182,16 +182,3 @@ def test_a_background_job_ends_when_the_editor_goes(coder: Coder, project: Path)
     served.leave()
 
     assert is_gone(pid)
-
-
-def test_a_background_job_ends_when_the_agent_is_killed(coder: Coder, project: Path) -> None:
-    served = coder.served()
-    coder.model.plays(
-        use("run_command", command="echo $$ > pid; exec sleep 600", background=True), "It runs."
-    )
-    served.opened(project).prompt("Start it", "allow_once")
-    pid = pid_in(project / "pid")
-
-    served.client.process.kill()
-
-    assert is_gone(pid)

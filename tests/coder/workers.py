@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import forked
 from agent.steps import leave
 from bridges.conftest import say_hello
-from bridges.desk import Desk
 from raw_client import RawClient, serve
 
 HERE = Path(__file__).parent
@@ -53,30 +51,3 @@ class Workers:
         for client, _ in self._started.values():
             with client:
                 leave(client)
-
-
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory: pytest.TempPathFactory, coder_loaded: forked.Loaded) -> Iterator[Workers]:
-    made = Workers(tmp_path_factory, coder_loaded)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    directory = tmp_path / "project"
-    directory.mkdir()
-    return directory
-
-
-@pytest.fixture
-def desk(workers: Workers, project: Path) -> Any:
-    """A session in the project, with somebody who answers what is asked; its home is `at.home`."""
-
-    def open_desk(**surroundings: Any) -> Desk:
-        client, home = workers.client(**surroundings)
-        at = Desk(client, project)
-        at.home = home
-        return at
-
-    return open_desk
