@@ -436,6 +436,38 @@ class TestEverythingBroken:
         assert b"the output cannot be written: no space left" in done.stderr
 
 
+HIDING = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("yaml", "jinja2", "mcp", "langchain", "langchain_core", "langgraph"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Hidden())
+sys.argv = ["coupler", "doctor", "--json"]
+from coupler.__main__ import main
+main()
+"""
+
+
+def test_without_optional_packages_what_needs_them_is_a_problem_with_the_command(project, settings):
+    settings.write_text('[mcp.mine]\ncommand = "mine"\n[coder]\nmodel = "openai:x"\n')
+    (project / ".coupler" / "workflows").mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HIDING],
+        cwd=project,
+        env={**os.environ, "COUPLER_API_KEY": "sk-s3cret-0006"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    sections = {each["name"]: each for each in json.loads(done.stdout)["sections"]}
+    wrong = problems(sections)
+    assert {*wrong} == {"workflows", "servers", "model"}
+    for name, extra in (("workflows", "workflows"), ("servers", "mcp"), ("model", "coder")):
+        assert f"[{extra}]" in wrong[name]["packages"]
+        assert "install" in wrong[name]["packages"]
+
+
 def test_packages_are_told_apart_by_what_is_missing_and_what_is_too_old(monkeypatch):
     from coupler.cli.doctor import packages
 
@@ -453,7 +485,7 @@ def test_packages_are_told_apart_by_what_is_missing_and_what_is_too_old(monkeypa
     both, one = packages.extras()
 
     assert (one.name, one.missing, [*one.installed]) == ("one", (), ["alpha", "beta"])
-    assert one.too_old == ("alpha 2.0.9 is installed, and >=2.1 is needed",)
+    assert one.unusable == ("alpha 2.0.9 is installed, and >=2.1 is needed",)
     assert (both.missing, both.is_usable) == (("gamma",), False)
 
 

@@ -21,14 +21,17 @@ if TYPE_CHECKING:
     from coupler.cli.doctor.section import Section
 
 PURPOSES = {
-    "chat": "draws `coupler chat` in a terminal",
-    "coder": "is the coding agent",
-    "langchain": "serves LangChain agents",
-    "mcp": "uses MCP servers, and gives tools to agents",
-    "otel": "tells OpenTelemetry what agents do",
-    "shell": "lets rules decide about lines with pipes and lists",
-    "workflows": "runs workflows",
+    "chat": "`coupler chat` in a terminal",
+    "coder": "the coding agent",
+    "langchain": "LangChain agents",
+    "local": "models on this machine",
+    "mcp": "MCP servers, and tools for agents",
+    "otel": "spans for OpenTelemetry",
+    "shell": "rules for command lines with pipes and lists",
+    "workflows": "workflows",
 }
+MOST_NAMED = 3
+"""Packages that are named."""
 
 
 def examine(section: Section, circumstances: Circumstances) -> None:
@@ -78,15 +81,15 @@ def _look_at_extras(section: Section) -> None:
 
 
 def _tell_missing(section: Section, extra: Extra) -> None:
-    purpose = PURPOSES.get(extra.name)
-    what = extra.name if purpose is None else f"what {purpose}"
-    command = install_command(extra.name)
-    if extra.too_old:
-        old = ", ".join(extra.too_old)
-        section.problem(extra.name, f"{what} cannot be used: {old}", f"run `{command}`")
-    else:
-        missing = ", ".join(extra.missing)
-        section.note(extra.name, f"{what} is not installed ({missing} missing)", f"run `{command}`")
+    purpose = PURPOSES.get(extra.name, f"`coupler[{extra.name}]`")
+    remedy = f"run `{install_command(extra.name)}`"
+    if extra.unusable:
+        section.problem(extra.name, f"{purpose} cannot be used: {', '.join(extra.unusable)}", remedy)
+        return
+    more = len(extra.missing) - MOST_NAMED
+    names = ", ".join(extra.missing[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    verb = "is" if len(extra.missing) == 1 else "are"
+    section.note(extra.name, f"for {purpose}: {names} {verb} not installed", remedy)
 
 
 def install_command(extra: str) -> str:

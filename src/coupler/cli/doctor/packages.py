@@ -30,12 +30,12 @@ class Extra:
     name: str
     installed: dict[str, str]
     missing: tuple[str, ...]
-    too_old: tuple[str, ...]
+    unusable: tuple[str, ...]
     """Sentences about packages of a version that cannot be used."""
 
     @property
     def is_usable(self) -> bool:
-        return not self.missing and not self.too_old
+        return not self.missing and not self.unusable
 
     def as_object(self) -> dict[str, Any]:
         """For programs."""
@@ -43,7 +43,7 @@ class Extra:
             "is_usable": self.is_usable,
             "installed": self.installed,
             "missing": [*self.missing],
-            "unusable": [*self.too_old],
+            "unusable": [*self.unusable],
         }
 
 
@@ -85,7 +85,7 @@ def _flat(
 
 def _extra(name: str, requirements: list[Requirement]) -> Extra:
     installed: dict[str, str] = {}
-    missing, too_old = [], []
+    missing, unusable = [], []
     for each in requirements:
         version = _version(each.package)
         if version is None:
@@ -93,8 +93,8 @@ def _extra(name: str, requirements: list[Requirement]) -> Extra:
             continue
         installed[each.package] = version
         if not _fits(version, each.versions):
-            too_old.append(f"{each.package} {version} is installed, and {each.versions} is needed")
-    return Extra(name, installed, (*missing,), (*too_old,))
+            unusable.append(f"{each.package} {version} is installed, and {each.versions} is needed")
+    return Extra(name, installed, (*missing,), (*unusable,))
 
 
 def _version(package: str) -> str | None:
