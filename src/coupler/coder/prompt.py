@@ -19,12 +19,12 @@ from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import SystemMessage
 
 from coupler.bridges.langchain.current import current
-from coupler.coder.compaction.conversation import window_of
 from coupler.coder.context.fence import fenced
 from coupler.coder.context.git import git_state
 from coupler.coder.context.grounds import Ground
 from coupler.coder.context.instructions import standing_instructions
 from coupler.coder.context.reading import Reader
+from coupler.coder.model.window import window_of
 from coupler.coder.notes import tell_note
 from coupler.coder.shortening import cut
 

@@ -37,9 +37,9 @@ from coupler.coder.compaction.conversation import (
     fitting,
     reported_tokens,
     visible_messages,
-    window_of,
 )
 from coupler.coder.compaction.summary import compacted, write_summary
+from coupler.coder.model.window import window_of
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -17,14 +17,10 @@ from typing_extensions import TypedDict
 from coupler.coder.shortening import without_middle
 
 if TYPE_CHECKING:
-    from langchain_core.language_models import BaseChatModel
     from langchain_core.tools import BaseTool
 
 COMPACTED = "compacted"
 """Where the state says what was left out."""
-
-UNKNOWN_WINDOW = 128_000
-"""Tokens that a model is taken to read if nobody says how many."""
 
 CHARACTERS_PER_TOKEN = 3
 """As few as code has, so that what is cut to so many tokens fits."""
@@ -53,12 +49,6 @@ class CompactedState(AgentState[Any]):
     """The state of an agent whose conversations are compacted."""
 
     compacted: NotRequired[Annotated[Compacted | None, PrivateStateAttr]]
-
-
-def window_of(model: BaseChatModel) -> int:
-    """The tokens that a model can read."""
-    known = (model.profile or {}).get("max_input_tokens")
-    return known if isinstance(known, int) and known > 0 else UNKNOWN_WINDOW
 
 
 def visible_messages(state: Mapping[str, Any]) -> list[AnyMessage]:

@@ -19,6 +19,7 @@ from coupler.coder.model.errors import ModelError
 from coupler.coder.model.half_characters import WholeCharacters
 from coupler.coder.model.keyring import Keyring, missing_key
 from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, PROVIDERS, provider_of
+from coupler.coder.model.window import SMALL_WINDOW, USUAL_WINDOW
 from coupler.extras import MissingExtraError, need
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from coupler.coder.model.choice import ModelChoice
 
 log = logging.getLogger("coupler.coder")
-
-WINDOW, SMALL_WINDOW = 128_000, 32_000
-"""Tokens that a model takes in of which nothing else is known; the smaller one on machines of one's own."""
 
 RETRIES = 2
 """Times that a request is made again if the provider is busy or cannot be reached."""
@@ -95,7 +93,7 @@ def _window(choice: ModelChoice, known: Mapping[str, Any]) -> int:
     size = known.get("max_input_tokens")
     if isinstance(size, int) and size > 0:
         return size
-    return SMALL_WINDOW if _is_own_machine(choice) else WINDOW
+    return SMALL_WINDOW if _is_own_machine(choice) else USUAL_WINDOW
 
 
 def made(choice: ModelChoice, key: str | None) -> BaseChatModel:
