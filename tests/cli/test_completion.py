@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 import forked
 from coupler.cli.command import command
+from coupler.cli.completion.scripts import HOW_TO_INSTALL
 from coupler.cli.completion.words import PARTICULAR, kind_of
 from coupler.store.run_table import RunRecord
 from coupler.store.sessions import SessionRecord
@@ -249,3 +251,12 @@ def test_a_word_of_the_help_says_what_is_completed(path, name):
         found = found.get_command(click.Context(found), word) or pytest.fail(f"no {path}")
     parameter = next(each for each in found.params if each.name == name)
     assert kind_of(parameter, path) is not None or not isinstance(parameter.type, click.types.StringParamType)
+
+
+def test_the_manual_installs_it_as_the_script_says():
+    page = (Path(__file__).parents[2] / "docs" / "completion.md").read_text()
+    lines = re.findall(r"```sh\n(.*)\n```", page)
+    assert [line.strip() for line in lines] == [
+        next(line.strip() for line in told.splitlines() if "coupler completion" in line)
+        for told in HOW_TO_INSTALL.values()
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -496,3 +497,9 @@ def test_without_servers_and_a_model_no_heavy_package_is_imported(project):
     program += "from coupler.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", program], cwd=project, capture_output=True, text=True)
     assert done.stderr.strip() == "[]"
+
+
+def test_the_manual_tells_of_every_section():
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
+    told = re.findall(r"^\| ([A-Z][^|]+) \|", page, re.MULTILINE)
+    assert told == [subject.title for subject in examination.SUBJECTS]
