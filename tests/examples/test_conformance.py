@@ -64,6 +64,12 @@ WITH_MODEL = (
 PASSED_OVER = {
     "rename.py": {"A25"},  # it has no use for the tools of MCP servers
 }
+JUDGED = {
+    "checks.py": {"A28", "A46", "A47", "A58"},
+    "rename.py": {"A28", "A46", "A47"},  # once the word is renamed, there is nothing left to be rejected
+}
+"""What is judged and not skipped: conversations, tool calls and rejections; of the others, a cancel."""
+
 ELSEWHERE = {"echo.py", "surveyor.py", "reference.py"}
 
 
@@ -85,7 +91,8 @@ def failures(example: str, directory: Path, **prompts: str) -> dict[str, str]:
     command = [*COUPLER, "serve", str(EXAMPLES / example)]
     candidate = Candidate(command, directory.resolve(), timeout=TIMEOUT, startup_timeout=TIMEOUT, **prompts)
     report = asyncio.run(examine(candidate, chosen("agent", ABOUT_TURNS - PASSED_OVER.get(example, set()))))
-    assert sum(each.outcome == "passed" for each in report.results) > 12
+    passed = {each.assertion.id for each in report.results if each.outcome == "passed"}
+    assert passed >= JUDGED.get(example, {"A28", "A52"}), passed
     return {each.assertion.id: each.message for each in report.results if each.outcome == "failed"}
 
 
