@@ -23,6 +23,8 @@ from coupler.store.store import Store
 from labs import scripted_model
 from raw_client import COUPLER
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 120.0
 PLAIN = Path(__file__).parent.parent / "agent" / "servers" / "plain.py"
 SECTIONS = [

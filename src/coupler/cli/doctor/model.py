@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import stat
 import time
 from typing import TYPE_CHECKING
@@ -68,7 +69,11 @@ def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool
         section.problem("keys", f"{short_directory(str(file))} is not a file", f"move it away, then {LOGIN}")
         return False
     if os.name == "posix" and mode & 0o077:
-        section.problem("keys", f"others can read {short_directory(str(file))}", f"run `chmod 600 {file}`")
+        section.problem(
+            "keys",
+            f"others can read {short_directory(str(file))}",
+            f"run `{shlex.join(['chmod', '600', str(file)])}`",
+        )
     try:
         stored = stored_credentials()
     except ModelError as error:

@@ -6,6 +6,7 @@ It is only read, and no file is made beside it: whatever is wrong with it is lef
 from __future__ import annotations
 
 import os
+import shlex
 import sqlite3
 import stat
 from contextlib import closing
@@ -67,7 +68,9 @@ def _look_at_file(section: Section, path: Path, about: str, *, is_needed: bool) 
     section.facts[f"{about}_bytes"] = status.st_size
     section.ok(about, f"{shown}, {size(status.st_size)}")
     if os.name == "posix" and status.st_mode & 0o077:
-        section.problem("permissions", f"others can read {shown}", f"run `chmod 600 {path}`")
+        section.problem(
+            "permissions", f"others can read {shown}", f"run `{shlex.join(['chmod', '600', str(path)])}`"
+        )
     if not os.access(path, os.R_OK | os.W_OK):
         section.problem("permissions", f"you may not read and write {shown}", _remedy(path))
         return False
@@ -152,9 +155,10 @@ def _tell(section: Section, about: str, path: Path, error: sqlite3.Error) -> Non
 
 
 def _rescue(path: Path) -> str:
+    damaged = shlex.quote(f"{path}.damaged")
     return (
-        f"move it away: `mv {path} {path}.damaged`, and Coupler begins a new one; "
-        f"`sqlite3 {path}.damaged .recover` may still get something out of the old one"
+        f"move it away: `mv {shlex.quote(str(path))} {damaged}`, and Coupler begins a new one; "
+        f"`sqlite3 {damaged} .recover` may still get something out of the old one"
     )
 
 
