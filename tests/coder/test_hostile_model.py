@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from bridges.model_server import Reply
 from coder.script import use
 from coder.served_coder import Coder, tree, write
 
@@ -44,3 +47,39 @@ def test_a_file_whose_name_is_no_text_does_not_spoil_it_either(coder: Coder, pro
 
     assert turn.reason == "end_turn"
     assert "needle" in coder.model.last.result
+
+
+def call(arguments: str, id: str = "call-1") -> Reply:
+    """A call of read_file with arguments as they are."""
+    made = {
+        "index": 0,
+        "id": id,
+        "type": "function",
+        "function": {"name": "read_file", "arguments": arguments},
+    }
+    return Reply([{"tool_calls": [made]}], "tool_calls")
+
+
+@pytest.mark.parametrize("arguments", ['"a.py"', "[1, 2]", "path: a.py", "}{"])
+def test_a_model_whose_call_cannot_be_read_is_told_so_and_tries_again(
+    coder: Coder, project: Path, arguments: str
+) -> None:
+    write(project, {"a.py": "one\n"})
+    editor = coder(project, [call(arguments), use("read_file", path="a.py", call_id="call-2"), "It is one."])
+
+    turn = editor.prompt("Read it")
+
+    assert turn.messages == ["It is one."]
+    assert [use["status"] for use in turn.uses] == ["failed", "completed"]
+    assert "not a JSON object" in coder.model.asked[1].result
+    assert "one" in coder.model.last.result
+
+
+def test_a_model_that_never_writes_one_that_can_be_read_is_left_alone(coder: Coder, project: Path) -> None:
+    editor = coder(project, [call("7", f"call-{number}") for number in range(4)] + ["I give up."])
+
+    first = editor.prompt("Read it")
+    second = editor.prompt("And now?")
+
+    assert [use["status"] for use in first.uses] == ["failed"] * 4
+    assert second.messages == ["I give up."]

@@ -19,6 +19,7 @@ from coupler.coder.model.errors import ModelError
 from coupler.coder.model.half_characters import WholeCharacters
 from coupler.coder.model.keyring import Keyring, missing_key
 from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, PROVIDERS, provider_of
+from coupler.coder.model.unreadable_calls import UnreadableCalls
 from coupler.coder.model.window import SMALL_WINDOW, USUAL_WINDOW
 from coupler.extras import MissingExtraError, need
 
@@ -77,7 +78,7 @@ def model_middleware(
     models: Mapping[str, BaseChatModel], keyring: Keyring | None = None
 ) -> list[AgentMiddleware[Any, Any]]:
     """What stands around the models: none reads a key or half a character, and old text is billed less."""
-    around: list[AgentMiddleware[Any, Any]] = [WholeCharacters()]
+    around: list[AgentMiddleware[Any, Any]] = [WholeCharacters(), UnreadableCalls()]
     if keyring is not None and keyring.concealed:
         around.append(KeyConcealment(keyring.concealed))
     if any(type(model).__name__ == "ChatAnthropic" for model in models.values()):
