@@ -13,6 +13,7 @@ from coupler.agent.errors import TurnFailedError
 from coupler.coder.making import Making
 from coupler.coder.offered_modes import modes_of
 from coupler.coder.profile import ProfileError
+from coupler.coder.served import Described
 from coupler.coder.setup import Setup, setup_of
 from coupler.coder.workplace import Workplace
 from coupler.extras import MissingExtraError
@@ -42,7 +43,7 @@ NO_MODEL = "No model is set: run `coupler login coder` in a terminal, or set COU
 class CoderAgent(Agent):
     """Of one session."""
 
-    accepts = ("image", "resource")
+    accepts = Described.accepts
 
     def __init__(
         self,
@@ -166,7 +167,7 @@ def _is_read_by_program(turn: Turn) -> bool:
 
 
 def _options(setup: Setup) -> tuple[Option, ...]:
-    """The models, if there is more than one to choose from."""
+    """The models that can be chosen."""
     from coupler.agent.option import Select
 
     return (Select(MODEL, [*setup.models], name="Model", category="model"),)

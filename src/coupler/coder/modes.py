@@ -138,10 +138,10 @@ RULES: Mapping[str, ModeRules] = {
 }
 """By the mode's id; to ask is what the engine does about all that is in none of them."""
 
-_LOOKING = (*(f"{KIND}{kind}" for kind in ("read", "search", "think")), "ask_user")
+_LOOKING_TOOLS = (*(f"{KIND}{kind}" for kind in ("read", "search", "think")), "ask_user")
 _TOOLS = {
-    READ_ONLY: _LOOKING,
-    PLANNING: (*_LOOKING, f"{KIND}fetch", "write_todos", PRESENT_PLAN),
+    READ_ONLY: _LOOKING_TOOLS,
+    PLANNING: (*_LOOKING_TOOLS, f"{KIND}fetch", "write_todos", PRESENT_PLAN),
 }
 _PROMPTS = {
     READ_ONLY: "You are in read-only mode: you can read and search, and change nothing. Answer with what you "
