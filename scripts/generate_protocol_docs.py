@@ -1,4 +1,4 @@
-"""Write docs/errors.md, docs/events.md and docs/meta-keys.md from the code: reasons, kinds, events, `_meta`.
+"""Write what pages say of the protocol from the code: reasons, kinds, events, `_meta`.
 
     python scripts/generate_protocol_docs.py [--check]
 
@@ -126,7 +126,12 @@ OF_ANSWERS = {
 
 
 def main(arguments: list[str]) -> int:
-    pages = {"errors.md": errors(), "events.md": happenings(), "meta-keys.md": meta_keys()}
+    pages = {
+        "errors.md": errors(),
+        "events.md": happenings(),
+        "meta-keys.md": meta_keys(),
+        "relay.md": {"reasons of relays": reasons(OF_RELAYS)},
+    }
     return update(pages, arguments)
 
 

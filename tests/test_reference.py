@@ -10,7 +10,13 @@ import pytest
 
 import coupler
 from coupler import acp
+from coupler.agent.connection import END_GRACE
+from coupler.agent.turn import CANCEL_GRACE
 from coupler.cli.command import command
+from coupler.client.connection import FRAME_LIMIT
+from coupler.store import scribe
+from coupler.wire import outbox
+from coupler.wire.frames import DEFAULT_LIMIT
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -160,6 +166,28 @@ def test_the_layers_of_the_page_are_the_packages_there_are() -> None:
     named = {name for names in told for name in names if name} | {"acp", "pytest_plugin"}
 
     assert named == names_in(SOURCE)
+
+
+PROMISES = {
+    "ordering.md": {
+        f"turns of {outbox.QUANTUM >> 10} KiB": "how much a session writes before the next one",
+        f"{outbox.BUDGET >> 10} KiB that may be unsent": "and how much waits",
+        f"{CANCEL_GRACE:g} seconds, or {END_GRACE:g} when the client has left": "the grace",
+    },
+    "durability.md": {
+        {0.25: "a quarter of a second"}[scribe.FLUSH_AFTER]: "how long text waits",
+        f"{scribe.FLUSH_AT >> 10} KiB": "and how much of it",
+    },
+    "security-model.md": {
+        f"at most {DEFAULT_LIMIT >> 20} MiB ({FRAME_LIMIT >> 20} MiB as a client)": "the longest line",
+    },
+}
+
+
+@pytest.mark.parametrize("page", PROMISES)
+def test_a_number_that_is_explained_is_that_of_the_code(page: str) -> None:
+    text = " ".join((ROOT / "docs" / page).read_text().split())
+    assert [promise for promise in PROMISES[page] if promise not in text] == []
 
 
 # What contributors are told to look at is there.
