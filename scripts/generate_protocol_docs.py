@@ -24,6 +24,7 @@ from coupler.mcp.errors import McpErrorKind
 from coupler.process.errors import SpawnErrorKind
 from coupler.relay.reasons import REASONS as OF_RELAYS
 from coupler.schema import v1
+from coupler.schema.unknown import Unknown
 from coupler.store.errors import StoreErrorKind
 from coupler.wire.errors import Reason
 from coupler.workflow.editor.meta import Origin, answer_meta
@@ -190,6 +191,7 @@ def spelled(event: Emitted) -> str:
     if isinstance(event, events.Content):
         return "`agent_message_chunk`, `agent_thought_chunk`, `user_message_chunk`"
     update = to_update(event, ())
+    assert not isinstance(update, Unknown), "all of them have words of the protocol"
     return f"`{update.__struct_config__.tag}`"
 
 
