@@ -1,14 +1,18 @@
-"""Models that write what no model should: the turn goes on, or ends with words, and so does the next one."""
+"""Models and servers that send what none should: a turn goes on, or ends with words, and the next works."""
 
 from __future__ import annotations
 
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from bridges.model_server import Reply
 from coder.script import use
-from coder.served_coder import Coder, tree, write
+from coder.served_coder import KEY, Coder, tree, write
 
 
 def test_half_a_character_does_not_spoil_the_conversation(coder: Coder, project: Path) -> None:
@@ -83,3 +87,55 @@ def test_a_model_that_never_writes_one_that_can_be_read_is_left_alone(coder: Cod
 
     assert [use["status"] for use in first.uses] == ["failed"] * 4
     assert second.messages == ["I give up."]
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<html>Sign in</html>"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (PAGE, "garbled"),
+        (STREAM, "garbled"),
+        (STREAM + b"data: not JSON\n\n", "garbled"),
+        (STREAM + b'data: {"id": "\xff"}\n\n', "garbled"),
+        (STREAM + f'data: {{"error": {{"message": "busy, {KEY}"}}}}\n\n'.encode(), "unavailable"),
+        (b"\x00\x01\x02 not HTTP", "network"),
+    ],
+    ids=["a page", "nothing", "no JSON", "no UTF-8", "an error", "no HTTP"],
+)
+def test_a_server_that_sends_anything_else_is_named_and_the_session_goes_on(
+    coder: Coder, project: Path, answer: bytes, kind: str
+) -> None:
+    with answering(answer) as address:
+        served = coder.served(env={"COUPLER_BASE_URL": address})
+        editor = served.opened(project)
+        turns = [editor.prompt("Hello"), editor.prompt("Again")]
+
+    for turn in turns:
+        assert turn.error["data"]["kind"] == kind
+        assert kind == "unavailable" or address in turn.error["message"]
+        assert KEY not in str(turn.answer)
+    served.leave()
+
+
+@contextmanager
+def answering(content: bytes) -> Iterator[str]:
+    """The address of a server that answers each request with these bytes."""
+
+    class Answering(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            length = 0
+            while (line := self.rfile.readline()).strip():
+                name, _, value = line.partition(b":")
+                length = int(value) if name.lower() == b"content-length" else length
+            self.rfile.read(length)
+            self.wfile.write(content)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+        thread.join()

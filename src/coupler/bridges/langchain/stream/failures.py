@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.exceptions import (
@@ -58,6 +59,12 @@ NETWORK = Trouble(
 )
 TIMEOUT = Trouble("timeout", "The model did not answer in time", "try again", True)
 OVERLOADED = Trouble("unavailable", "The model's provider has failed", "try again later", True)
+GARBLED = Trouble(
+    "garbled",
+    "What answers in the model's place cannot be understood",
+    "check the address: it must be that of the API, and not of a page or another service",
+    False,
+)
 NO_MODEL = Trouble("no_model", "The provider has no such model", "check the name of the agent's model", False)
 
 _BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
@@ -76,6 +83,8 @@ _BUILT_IN: tuple[tuple[type[BaseException], Trouble], ...] = (
     (ConnectionError, NETWORK),
 )
 """What some providers' packages raise as it is, and everybody else as well: so only if a model has."""
+_NOTHING_CAME = "No generations found in stream"
+"""What LangChain says of a stream without anything in it."""
 _BY_NAME = {
     "AuthenticationError": AUTH,
     "PermissionDeniedError": AUTH,
@@ -90,6 +99,7 @@ _BY_NAME = {
     "EndpointConnectionError": NETWORK,
     "ReadError": NETWORK,
     "RemoteProtocolError": NETWORK,
+    "APIError": OVERLOADED,
     "InternalServerError": OVERLOADED,
     "OverloadedError": OVERLOADED,
 }
@@ -142,6 +152,8 @@ def trouble_of(error: BaseException, of_model: BaseException | None = None) -> T
         for kind, trouble in _BUILT_IN if each is of_model else ():
             if isinstance(each, kind):
                 return trouble
+        if each is of_model and _is_garbled(each):
+            return GARBLED
         for kind, trouble in _BY_TYPE:
             if isinstance(each, kind):
                 return trouble
@@ -179,6 +191,13 @@ def retry_after(error: BaseException) -> float | None:
             if 0 <= seconds <= LONGEST_HINT:
                 return seconds
     return None
+
+
+def _is_garbled(error: BaseException) -> bool:
+    """Whether a model failed because what came was not what a model's server sends."""
+    if isinstance(error, JSONDecodeError | UnicodeDecodeError):
+        return True
+    return isinstance(error, ValueError) and _NOTHING_CAME in str(error)
 
 
 def _by_status(error: BaseException) -> Trouble | None:
