@@ -80,6 +80,19 @@ def _writes_disk(given: Arguments, places: Places) -> Finding | None:
     return None
 
 
+def _alters(given: Arguments, places: Places) -> Finding | None:
+    """Programs that change a disk which is one of their words."""
+    device = _device(given, places)
+    return None if device is None or given.has("h", "help", "version") else Finding(f"would change {device}")
+
+
+def _unmounts(given: Arguments, places: Places) -> Finding | None:
+    for operand in given.operands:
+        if (lost := places.whole(operand.text, is_pattern=operand.is_pattern)) is not None:
+            return Finding(f"would take away {lost}")
+    return Finding("would take away all file systems") if given.has("a", "all") else None
+
+
 def _discards(given: Arguments, places: Places) -> Finding | None:
     device = _device(given, places)
     return Finding(f"would erase {device or 'a disk'}")
@@ -179,7 +192,7 @@ DISK_PROGRAMS: dict[str, Judge] = {
         r"luksFormat|erase|luksErase|reencrypt|luksKillSlot|format", "encrypt or erase a disk"
     ),
     "hdparm": _only_with(
-        r"--security-\w+|--trim-sector\S*|--make-bad\S*|--write-sector|--dco-restore", "erase a disk"
+        r"--security-[\w-]+|--trim-sector\S*|--make-bad\S*|--write-sector|--dco-restore", "erase a disk"
     ),
     "nvme": _only_with(r"format|sanitize|write-zeroes|write|fw-\w+|delete-ns", "erase a disk"),
     "zpool": _only_with(r"destroy|labelclear", "destroy a pool of disks"),
@@ -191,12 +204,40 @@ DISK_PROGRAMS: dict[str, Judge] = {
     ),
     "diskpart": _everything("change the partitions of disks"),
     "efibootmgr": _only_with(r"-\w*B\w*|--delete-bootnum", "delete what the machine starts from"),
+    **dict.fromkeys(
+        (
+            *(
+                "scrub",
+                "sg_format",
+                "sg_sanitize",
+                "ddrescue",
+                "partclone.dd",
+                "partclone.restore",
+                "tune2fs",
+            ),
+            *("resize2fs", "xfs_repair", "lvreduce", "e2fsck", "ntfsresize", "pv", "dd_rescue"),
+        ),
+        _alters,
+    ),
+    "debugfs": _only_with(r"-\w*w\w*", "change a file system behind the system's back"),
+    "dmsetup": _only_with(r"remove_all|remove|wipe_table", "remove volumes of the system"),
+    "nwipe": _everything("erase disks"),
+    "umount": _unmounts,
     "flashrom": _only_with(r"-\w*[wE]\w*|--write|--erase", "overwrite the firmware"),
     **dict.fromkeys(
-        ("halt", "poweroff", "reboot", "shutdown", "kexec", "stop-computer", "restart-computer"), _stops
+        (
+            *("halt", "poweroff", "reboot", "shutdown", "kexec", "stop-computer", "restart-computer"),
+            "openrc-shutdown",
+        ),
+        _stops,
     ),
     **dict.fromkeys(("init", "telinit"), _stops_by(r"[0-6sS]")),
-    "systemctl": _stops_by(r"poweroff|reboot|halt|kexec|rescue|emergency|soft-reboot"),
+    "systemctl": _stops_by(r"(?:poweroff|reboot|halt|kexec|rescue|emergency|soft-reboot)(?:\.target)?"),
+    "loginctl": _stops_by(r"poweroff|reboot|halt|terminate-user|terminate-seat|kill-user"),
+    **dict.fromkeys(
+        ("dbus-send", "busctl", "gdbus", "qdbus"),
+        _stops_by(r"(?:.*\.)?(?:PowerOff|Reboot|Halt|KExec)(?:WithFlags)?"),
+    ),
     "kill": _kills,
     **dict.fromkeys(("pkill", "killall", "skill"), _kills_by_name),
     "killall5": _everything("end every process"),

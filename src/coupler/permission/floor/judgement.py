@@ -17,7 +17,13 @@ from coupler.permission.floor.expansion import Reading
 from coupler.permission.floor.feeding import MOVING, PRINTING, paths_from
 from coupler.permission.floor.finding import Finding, worst
 from coupler.permission.floor.place import UNKNOWN, Places
-from coupler.permission.floor.program import FIND_STARTS, PROGRAMS, deletes, find_starts
+from coupler.permission.floor.program import (
+    FIND_STARTS,
+    PROGRAMS,
+    deletes,
+    find_starts,
+    overwrites_found,
+)
 from coupler.permission.floor.rough import cleaned, rough_commands
 from coupler.permission.floor.scope import Scope
 from coupler.permission.inline_code import inline_code_at
@@ -168,6 +174,8 @@ class Judgement:
             return
         name = program_name(words[0].text)
         self._names.add(name)
+        if name in {"ln", "mount"}:
+            self._places.link(*(word.text for word in Arguments(words[1:]).operands[:2]))
         if name in MOVING:
             self._move([word for word in words[1:] if word.text not in {"--", "-P", "-L", "-n"}])
         for known in self._known_as(words[0], name):
@@ -235,10 +243,16 @@ class Judgement:
             inner = program_name(words[place].text)
             if inner in (PROGRAMS if is_starter(name) or is_code else _OFTEN_STARTED):
                 self._note(_fatal(self._by_program(inner, words[place + 1 :])))
-            if is_starter(name) and re.search(r"\s", words[place].text):
-                self._read_as_shell(words[place].text)
+            self._read_if_command(words[place].text, is_started=is_starter(name))
         self._by_find(name, words)
         self._by_runner(name, words)
+
+    def _read_if_command(self, text: str, *, is_started: bool) -> None:
+        """Many programs take a command in one word, as in `hyperfine 'rm -rf x'` or `--exec='rm -rf x'`."""
+        for line in (text, text.partition("=")[2]):
+            first, *rest = line.split(None, 1) or [""]
+            if rest and (is_started or program_name(first) in _OFTEN_STARTED):
+                self._read_as_shell(line)
 
     def _by_runner(self, name: str, words: Sequence[Reading]) -> None:
         """What `uv run`, `npx` and the like start: a command like any other."""
@@ -261,6 +275,7 @@ class Judgement:
             ended = next((i for i, word in enumerate(inner) if word.text in {";", "+", "\\;"}), len(inner))
             if inner and (known := program_name(inner[0].text)) in PROGRAMS:
                 self._note(self._by_program(known, inner[1:ended]))
+                self._note(overwrites_found(known, words[at + 2 : at + 1 + ended], start, self._places))
 
     def _written(self, alternatives: Sequence[Sequence[Reading]]) -> None:
         for reading in (reading for words in alternatives for reading in words):
@@ -307,7 +322,8 @@ class Judgement:
         has_reader = bool(_READERS & self._names) or any(not name or UNKNOWN in name for name in self._names)
         has_reader = has_reader or any(name.startswith("$") for name in self._names)
         runs_code = any(is_interpreter(Word(name)) for name in self._names if name)
-        runs_file = any(name.endswith((".sh", ".bash")) for name in self._names)
+        written = {program_name(each.word.text) for each in self._line.targets if each.kind == "edit"}
+        runs_file = any(name.endswith((".sh", ".bash")) or name in written for name in self._names if name)
         for text in [*dict.fromkeys(texts)][:MOST_TEXTS]:
             for plain in decodings(text) if has_reader or runs_code or runs_file else ():
                 if has_reader or runs_file:

@@ -45,7 +45,7 @@ _WILDCARD = re.compile(r"[*?\[]|[!@+]\(")
 _DEVICE = re.compile(
     r"/dev/(?:[shv]d[a-z]+\d*|xvd[a-z]+\d*|nvme\d+(?:n\d+(?:p\d+)?)?|mmcblk\d+\w*|r?disk\d+\w*|dm-\d+|md\d+\w*"
     r"|mapper/.+|disk/.+|block/.+|sr\d+|zd\d+|nbd\d+\w*|bcache\d+|pmem\d+\w*|dasd[a-z]+\d*|mtd(?:block)?\d+\w*"
-    r"|ubi\w+|k?mem|port|root|cdrom|vg[^/]*/.+)|\\\\[.?]\\physicaldrive\d*",
+    r"|sg\d+|ubi\w+|k?mem|port|root|cdrom|vg[^/]*/.+)|\\\\[.?]\\physicaldrive\d*",
     re.IGNORECASE,
 )
 _DEVICE_NAMES = (
@@ -73,6 +73,7 @@ class Places:
         self.roots = tuple(roots)
         self.directories: list[str] = [directory] if directory is not None else []
         """All that the line has been in; the last is where it is now."""
+        self._links: dict[str, str] = {}
         self._known: dict[tuple[object, ...], str | None] = {}
 
     @cached_property
@@ -129,6 +130,12 @@ class Places:
         now = [os.path.normpath(os.path.join(place, text)) for place in self.directories[-1:] or [os.sep]]
         self.directories += now if UNKNOWN not in text else [UNKNOWN]
 
+    def link(self, source: str = "", name: str = "") -> None:
+        """The line makes a name for a place, as `ln -s / x` does: what happens to it happens there."""
+        if source and name.strip("/."):
+            self._links[os.path.normpath(name)] = source
+            self._known.clear()
+
     @property
     def is_lost(self) -> bool:
         """Whether nobody knows where the line is now."""
@@ -179,8 +186,16 @@ class Places:
                 continue
             head, tail = _split_at_wildcard(joined) if is_pattern else (joined, "")
             yield _plain(joined)
+            if (linked := self._linked(text)) is not None:
+                yield _plain(os.path.join(directory, linked))
             with contextlib.suppress(OSError, ValueError):
                 yield _plain(os.path.join(os.path.realpath(head), tail))
+
+    def _linked(self, text: str) -> str | None:
+        """The path as it is behind a name that the line has made; the name itself is only that."""
+        first, slash, rest = os.path.normpath(text).partition(os.sep) if text else ("", "", "")
+        is_behind = slash or text.endswith(os.sep)
+        return os.path.join(self._links[first], rest) if first in self._links and is_behind else None
 
 
 def is_below(path: str, directories: Sequence[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from coupler.permission.floor.arguments import Arguments
@@ -13,6 +13,9 @@ from coupler.permission.floor.finding import Finding
 from coupler.permission.floor.place import Places
 
 Judge: TypeAlias = Callable[[Arguments, Places], Finding | None]
+
+
+_OVERWRITING = ("tee", "truncate", "gtruncate", "fallocate", "sponge")
 
 
 def _whole(operand: Reading, places: Places) -> str | None:
@@ -105,6 +108,19 @@ def _changes_rights(given: Arguments, places: Places) -> Finding | None:
     return None
 
 
+def _deletes_volume(given: Arguments, places: Places) -> Finding | None:
+    """`btrfs subvolume delete`."""
+    return deletes(given, places) if any(word.text == "delete" for word in given.words) else None
+
+
+def _downloads(*options: str) -> Judge:
+    def judge(given: Arguments, places: Places) -> Finding | None:
+        lost = _vital(given.value(*options), places)
+        return None if lost is None else Finding(f"would overwrite {lost}")
+
+    return judge
+
+
 def _synchronises(given: Arguments, places: Places) -> Finding | None:
     """`rsync`: with some options what is at the end of the way, or at its beginning, is deleted."""
     *sources, target = given.operands or [Reading("")]
@@ -159,6 +175,18 @@ def find_starts(words: list[Reading]) -> tuple[list[Reading], bool]:
     return starts, is_narrow
 
 
+def overwrites_found(name: str, words: Sequence[Reading], start: Reading, places: Places) -> Finding | None:
+    """What `find … -exec` overwrites: everything, if what it finds is where this program writes to."""
+    texts = [word.text for word in words]
+    is_target = (
+        (name in _OVERWRITING and "{}" in texts)
+        or (name in {"cp", "mv", "install"} and texts[-1:] == ["{}"])
+        or (name == "dd" and "of={}" in texts)
+    )
+    lost = _whole(start, places) if is_target else None
+    return None if lost is None else Finding(f"would overwrite what is in {lost}")
+
+
 def _finds(given: Arguments, places: Places) -> Finding | None:
     """`find … -delete`; what it starts is judged by itself."""
     starts, is_narrow = find_starts(given.words)
@@ -193,13 +221,16 @@ PROGRAMS: dict[str, Judge] = {
     **dict.fromkeys(("rimraf", "trash", "trash-put", "del-cli", "srm", "wipe"), _deletes_all),
     **dict.fromkeys(("rd", "rmdir", "del", "erase", "remove-item", "ri"), _deletes_on_windows),
     **dict.fromkeys(("shred", "gshred"), _shreds),
-    **dict.fromkeys(("tee", "truncate", "gtruncate", "fallocate", "sponge"), _overwrites),
+    **dict.fromkeys(_OVERWRITING, _overwrites),
+    "curl": _downloads("-o", "--output"),
+    "wget": _downloads("-O", "--output-document"),
     **dict.fromkeys(("cp", "gcp", "install", "ln", "scp"), _copies),
     **dict.fromkeys(("mv", "gmv"), _moves),
     **dict.fromkeys(
         ("chmod", "chown", "chgrp", "gchmod", "gchown", "chattr", "setfacl", "chcon", "chflags", "xattr"),
         _changes_rights,
     ),
+    "btrfs": _deletes_volume,
     "rsync": _synchronises,
     "zip": _archives,
     **dict.fromkeys(("tar", "gtar", "bsdtar", "unzip"), _unpacks),
