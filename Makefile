@@ -10,9 +10,16 @@ BIN := $(VENV)/bin
 NODE := tests/interop/node
 AGENTS := tests/interop/agents
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo-ready
 NODE_READY := $(NODE)/node_modules/.ready
 # Measuring makes tests twice as slow, so it is done for the layers that promise a coverage, and those alone.
 MEASURED := $(addprefix tests/,wire schema process store events agent sessions client workflow bridges)
+
+define NEW_VENV
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Coupler needs Python 3.11 or newer: set PYTHON=/path/to/python3.11" >&2; exit 1; }
+$(PYTHON) -m venv $(VENV)
+endef
 
 # Byte code is kept, whatever the shell says: the tests start thousands of processes.
 export PYTHONDONTWRITEBYTECODE =
@@ -23,8 +30,8 @@ export PYTHONDONTWRITEBYTECODE =
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(READY) ## Serve the example agent and drive it, in this terminal
-	$(BIN)/python examples/demo.py
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) ## Run a workflow with agents over ACP, in this terminal, without a key
+	@$(BIN)/python examples/demo $(DEMO_ARGS)
 
 test: $(READY) node ## Run all tests in parallel and in random order
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
@@ -71,11 +78,17 @@ clean: ## Remove everything that was built or installed
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml requirements-dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Coupler needs Python 3.11 or newer: set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(NEW_VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+# Less than development needs, in the same versions: somebody waits for the first picture.
+$(DEMO_READY): pyproject.toml requirements-dev.txt
+	$(NEW_VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt \
+		--no-build-isolation --editable ".[chat,coder]"
 	@touch $@
 
 # Without node the tests that need it are skipped; under CI they must run.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,17 +10,6 @@ from raw_client import serve, texts
 from sessions.steps import conversation, kinds, reopen
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-
-
-def test_the_demo_shows_a_plan_tool_calls_and_the_streamed_answer():
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "demo.py"], capture_output=True, timeout=60, text=True, encoding="utf-8"
-    )
-
-    assert done.returncode == 0, done.stderr
-    for sight in ("● Find the Python files", "● Find Python files search, completed", "read, completed"):
-        assert sight in done.stdout
-    assert "This project has" in done.stdout and "turn ended: end_turn" in done.stdout
 
 
 def test_the_surveyor_goes_on_where_a_link_leads_nowhere(tmp_path):

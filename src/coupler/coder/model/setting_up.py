@@ -15,7 +15,9 @@ in a file that only you can read.
 - **With variables**: start the editor, or this agent, with `COUPLER_MODEL={anthropic}` (or `{openai}`) and \
 `COUPLER_API_KEY=…`. Any server that speaks as OpenAI does goes with `COUPLER_MODEL=openai:NAME` and \
 `COUPLER_BASE_URL=https://HOST/v1`.
-- **On this machine, without a key**: start [Ollama](https://ollama.com), and write into `{file}`:
+- **On this machine, without a key**: run `coupler models install`, which fetches a tiny model to try things \
+out, and `coupler login coder --model local:smollm2`. For work, start [Ollama](https://ollama.com), and \
+write into `{file}`:
 
 ```toml
 [coder]
