@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from manual import is_followed
 from raw_client import serve
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 EXAMPLES = [
     pytest.param(match[1], id=f"{page.stem}-{number}")
     for page in PAGES
+    if not is_followed(page)
     for number, match in enumerate(PYTHON.finditer(page.read_text()), 1)
 ]
 AGENTS = [example for example in EXAMPLES if "serve(" in str(example.values[0]).splitlines()[-1]]
