@@ -65,7 +65,7 @@ class Block:
 
 def is_followed(page: Path) -> bool:
     """Whether the page is one to be followed from its beginning to its end, and is tested so."""
-    return page.parent.name == "tutorials" or page == DOCS / "troubleshooting.md"
+    return page.parent.name in ("tutorials", "how-to") or page == DOCS / "troubleshooting.md"
 
 
 def blocks_of(page: Path) -> list[Block]:

@@ -1,4 +1,4 @@
-"""Somebody who follows a tutorial word for word, in an empty directory, gets what it says."""
+"""Whoever follows a tutorial or a how-to page word for word, in an empty directory, gets what it says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 from bridges.model_server import ModelServer, Reply, calls, says
 from manual import DOCS, Reader, blocks_of, fits
 
-FOLLOWED = sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "index")
+FOLLOWED = sorted(
+    page for part in ("tutorials", "how-to") for page in (DOCS / part).glob("*.md") if page.stem != "index"
+)
 MODEL = "http://127.0.0.1:8080/v1"
 """Where the pages have a model of one's own."""
 
