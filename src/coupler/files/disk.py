@@ -107,8 +107,9 @@ def overwrite(path: FilePath, content: bytes, may_go_on: Callable[[], bool]) -> 
                 os.unlink(temporary, dir_fd=parent)
 
 
-def check_size(size: int, path: FilePath, largest: int = LARGEST) -> None:
+def check_size(size: int, path: FilePath, largest: int | None = None) -> None:
     """Raise if so many bytes are too many."""
+    largest = LARGEST if largest is None else largest
     if size > largest:
         limit = f"{largest // 1_000_000} MB"
         raise UnsuitableFileError(f"{path.shown!r} has {size} bytes: files of more than {limit} are refused")
@@ -163,7 +164,7 @@ def _step_into(outer: int, name: str, path: FilePath, create: bool) -> int:
 
 
 @contextlib.contextmanager
-def _opened(parent: int | None, path: FilePath, flags: int, largest: int = LARGEST) -> Iterator[int]:
+def _opened(parent: int | None, path: FilePath, flags: int, largest: int | None = None) -> Iterator[int]:
     name = _name(parent, path)
     # Looked at before it is opened, because opening alone can set a device to work, and once more after.
     _check(os.stat(name, dir_fd=parent, follow_symlinks=False), path, largest)
@@ -295,7 +296,7 @@ def _name(parent: int | None, path: FilePath) -> str:
     return path.real if parent is None else path.name
 
 
-def _check(status: os.stat_result, path: FilePath, largest: int = LARGEST) -> None:
+def _check(status: os.stat_result, path: FilePath, largest: int | None = None) -> None:
     _refuse_link(status, path)
     if stat.S_ISDIR(status.st_mode):
         raise _is_directory(path)
