@@ -291,7 +291,7 @@ class TestAlwaysInThisProject:
         line = "git add . && git commit -m x"
         outcome = worker.does(kind="execute", command=line, answer=ALLOW_ALWAYS)
         assert outcome.names[ALLOW_ALWAYS] == (
-            "Always allow `git add *` in this project and `git commit *` in this project"
+            "Always allow `git add *` and `git commit *` in this project"
         )
 
         assert worker.does(kind="execute", command=line).is_permitted
