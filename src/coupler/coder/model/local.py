@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MOST_WINDOW = 32_000
 """Tokens that a model takes in unless another number is set: each costs memory."""
 
+TEMPERATURE = 0.2
+"""How far its words may be from the likeliest: small models lose the thread soon."""
+
 NOWHERE = "http://127.0.0.1:9/v1"
 """The address of a server that does not listen yet."""
 
@@ -65,6 +68,7 @@ def local_model(choice: ModelChoice) -> BaseChatModel:
         model=file.stem,
         api_key=SecretStr(server.token),
         base_url=NOWHERE,
+        temperature=TEMPERATURE,
         timeout=None,
         max_retries=0,
         stream_usage=True,
