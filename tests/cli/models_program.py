@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from typing import Any, cast
 
 from coupler.__main__ import main
+from coupler.cli.models import packages
 from coupler.coder.model import local_known
 
 known = cast("dict[str, Any]", local_known.KNOWN)
@@ -17,4 +20,10 @@ known.clear()
 known.update(
     {each["name"]: local_known.KnownModel(**each) for each in json.loads(os.environ["COUPLER_TEST_KNOWN"])}
 )
+place = os.environ.get("COUPLER_TEST_ENGINE_PLACE")
+if place is not None:
+    # Whether this environment has what runs models, or not.
+    packages.find_spec = lambda name: (  # type: ignore[assignment]
+        PathFinder.find_spec(name, [place]) if name == local_known.ENGINE else find_spec(name)
+    )
 main()

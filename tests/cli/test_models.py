@@ -220,6 +220,7 @@ def without_engine(registry: Registry) -> Iterator[Registry]:
             new.writestr(name.replace("-1.0.", "-2026.9."), content.replace(b"-1.0.", b"-2026.9."))
     registry.variables |= {
         "PIP_TARGET": str(target),
+        "COUPLER_TEST_ENGINE_PLACE": str(target),
         "PYTHONPATH": os.pathsep.join([str(target), str(TESTS)]),
     }
     yield registry
