@@ -60,7 +60,7 @@ class Installer(NamedTuple):
     def to_install(self, requirement: str, package: str) -> list[str]:
         """The command that installs a package for this Python, as it is built by its authors."""
         if self.is_uv:
-            given = ["--python", sys.executable, "--no-build-package", package]
+            given = ["--python", sys.executable, "--only-binary", package]
             return [*self.words, "pip", "install", *given, requirement]
         return [
             *self.words,
