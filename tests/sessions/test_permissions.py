@@ -290,9 +290,7 @@ class TestAlwaysInThisProject:
     def test_each_part_of_a_line_is_remembered_by_itself(self, worker, home, project):
         line = "git add . && git commit -m x"
         outcome = worker.does(kind="execute", command=line, answer=ALLOW_ALWAYS)
-        assert outcome.names[ALLOW_ALWAYS] == (
-            "Always allow `git add *` and `git commit *` in this project"
-        )
+        assert outcome.names[ALLOW_ALWAYS] == ("Always allow `git add *` and `git commit *` in this project")
 
         assert worker.does(kind="execute", command=line).is_permitted
         assert worker.does(**COMMIT).is_permitted
