@@ -79,7 +79,7 @@ def help_of(path: tuple[str, ...]) -> str:
     done = CliRunner().invoke(coupler, [*path, "--help"], prog_name="coupler", terminal_width=WIDTH)
     if done.exit_code != 0:
         raise ValueError(f"coupler {' '.join(path)} --help ended with {done.exit_code}: {done.output}")
-    return done.output
+    return done.stdout
 
 
 def with_sections(page: str, names: list[str]) -> str:

@@ -10,6 +10,8 @@ import html
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import unified_diff
+from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -27,10 +29,17 @@ def keep(pages: Mapping[str, str], arguments: Sequence[str]) -> int:
     if "--check" in arguments:
         for name in changed:
             print(f"docs/{name} is out of date: run make reference", file=sys.stderr)
+            print(*_differences(_text(name), pages[name]), sep="\n", file=sys.stderr)
         return int(bool(changed))
     for name in changed:
         (DOCS / name).write_text(pages[name], encoding="utf-8")
     return 0
+
+
+def _differences(found: str, expected: str) -> list[str]:
+    """Some lines of the difference: enough to see where it comes from."""
+    lines = unified_diff(found.splitlines(), expected.splitlines(), "found", "expected", lineterm="", n=0)
+    return [*islice(lines, 20)]
 
 
 def replaced_all(page: str, parts: Mapping[str, str]) -> str:
