@@ -66,6 +66,12 @@ class Outlet:
         """Send an event and keep it, without the secrets in it. Never blocks."""
         self._veil.pass_on(event, self._keep_and_notify)
 
+    def say(self, text: str, message_id: str | None) -> None:
+        """Send a piece of the answer as `send` does: what models stream, worth a way without detours."""
+        shown = self._veil.covered_piece(Text, text, message_id, self._keep_and_notify)
+        if shown:
+            self._keep_and_write(shown, message_id)
+
     def show(self, event: Emitted) -> None:
         """Send an event that is not to be kept, or is kept already, without the secrets in it."""
         self._veil.pass_on(event, self._notify)
@@ -111,16 +117,18 @@ class Outlet:
             self.chronicle.keep(change if is_covered else self._veil.covered(change))
 
     def _keep_and_notify(self, event: Emitted) -> None:
-        if self._keep_text is not None and type(event) is Text:
-            # What models stream: worth a way without detours.
-            self._keep_text(TEXT, event.message_id or "", event.text)
-        elif self.chronicle is not None:
+        if type(event) is Text:
+            self._keep_and_write(event.text, event.message_id)
+            return
+        if self.chronicle is not None:
             self.chronicle.keep(event)
         self._notify(event)
 
+    def _keep_and_write(self, text: str, message_id: str | None) -> None:
+        if self._keep_text is not None:
+            self._keep_text(TEXT, message_id or "", text)
+        self._peer.send(self._text_lines.line(text, message_id), self._session_id)
+
     def _notify(self, event: Emitted) -> None:
-        if type(event) is Text:
-            self._peer.send(self._text_lines.line(event), self._session_id)
-            return
         update = to_update(event, self._announced)
         self._peer.notify("session/update", SessionNotification(self._session_id, update), self._session_id)

@@ -21,12 +21,12 @@ class TextLines:
         self._message_id: str | None = None
         self._head, self._tail = self._around(None)
 
-    def line(self, piece: Text) -> bytes:
+    def line(self, text: str, message_id: str | None) -> bytes:
         """The line that tells this piece."""
-        if piece.message_id != self._message_id:
-            self._message_id = piece.message_id
-            self._head, self._tail = self._around(piece.message_id)
-        return self._head + encode(piece.text) + self._tail
+        if message_id != self._message_id:
+            self._message_id = message_id
+            self._head, self._tail = self._around(message_id)
+        return self._head + encode(text) + self._tail
 
     def _around(self, message_id: str | None) -> tuple[bytes, bytes]:
         update = to_update(Text(_PLACE, message_id), ())

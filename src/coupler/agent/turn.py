@@ -16,7 +16,7 @@ from coupler.agent.plan import Plan
 from coupler.agent.prompt_text import prompt_text
 from coupler.agent.terminal import Terminal
 from coupler.agent.text import LONGEST_PIECE, block, pieces, plain_text
-from coupler.events import Content, Text, Thought
+from coupler.events import Content, Thought
 from coupler.events.event import Role
 from coupler.events.v1 import Emitted
 from coupler.schema.v1 import ContentBlock, ToolKind
@@ -115,9 +115,10 @@ class Turn:
         if type(content) is str and 0 < len(content) <= LONGEST_PIECE:
             # What models stream: worth a way without detours.
             self.check_alive()
-            self.session.outlet.send(Text(content, self._message_id("agent")))
-            if not self.session.outlet.has_room():
-                await self.session.outlet.wait_for_room()
+            outlet = self.session.outlet
+            outlet.say(content, self._message_id("agent"))
+            if not outlet.has_room():
+                await outlet.wait_for_room()
         elif isinstance(content, str):
             for piece in pieces(plain_text(content, "what an agent says")):
                 await self.say(piece)

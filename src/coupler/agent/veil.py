@@ -162,6 +162,16 @@ class Veil:
             case _:
                 send(self.covered(event))
 
+    def covered_piece(self, kind: type[Text | Thought], text: str, id: str | None, send: Send) -> str:
+        """What can be shown by now of a message that goes on with this text; `send` gets the rest."""
+        if self.masker is None:
+            self._unmasked.append((kind, text[-LONGEST_UNMASKED:]))
+            return text
+        message = self._message
+        if message is None or message.id != id or message.kind is not kind:
+            message = self._message_of(kind, id, send)
+        return message.feed(text)
+
     def end_message(self) -> None:
         """The message is over, and what was held back of it is no secret's beginning: send it."""
         message, self._message = self._message, None
@@ -193,16 +203,8 @@ class Veil:
         return (_text_output(id, rest),) if rest else ()
 
     def _pass_on_piece(self, piece: Text | Thought, send: Send) -> None:
-        if self.masker is None:
-            self._unmasked.append((type(piece), piece.text[-LONGEST_UNMASKED:]))
-            send(piece)
-            return
-        message = self._message
-        if message is None or message.id != piece.message_id or message.kind is not type(piece):
-            message = self._message_of(type(piece), piece.message_id, send)
-        text = piece.text
-        shown = message.feed(text)
-        if shown is text:
+        shown = self.covered_piece(type(piece), piece.text, piece.message_id, send)
+        if shown is piece.text:
             send(piece)
         elif shown:
             send(type(piece)(shown, piece.message_id))

@@ -26,30 +26,39 @@ LEAST_SHARE = 4 * 1024
 """Unsent bytes that any single lane may have, however many lanes there are."""
 
 
+class _Queue:
+    """What waits in one lane, and how many bytes that is."""
+
+    __slots__ = ("frames", "size")
+
+    def __init__(self) -> None:
+        self.frames: deque[bytes] = deque()
+        self.size = 0
+
+
 class Outbox:
     """Queues of encoded frames, taken out in fair order."""
 
     def __init__(self) -> None:
         self.unsent = 0
         self._control: deque[bytes] = deque()
-        self._lanes: dict[Hashable, deque[bytes]] = {}
-        self._sizes: dict[Hashable, int] = {}
+        self._lanes: dict[Hashable, _Queue] = {}
         self._rotation: deque[Hashable] = deque()
         self._waiting: dict[Hashable, list[asyncio.Future[None]]] = {}
 
     def put(self, frame: bytes, lane: Lane = None) -> None:
         """Queue a frame. Never blocks."""
-        self.unsent += len(frame)
+        size = len(frame)
+        self.unsent += size
         if lane is None:
             self._control.append(frame)
             return
         queue = self._lanes.get(lane)
         if queue is None:
-            queue = self._lanes[lane] = deque()
-            self._sizes[lane] = 0
+            queue = self._lanes[lane] = _Queue()
             self._rotation.append(lane)
-        queue.append(frame)
-        self._sizes[lane] += len(frame)
+        queue.frames.append(frame)
+        queue.size += size
 
     def take(self) -> bytes:
         """The next bytes to write: about CHUNK of them, and always whole frames."""
@@ -66,8 +75,8 @@ class Outbox:
 
     def has_room(self, lane: Lane) -> bool:
         """Whether a writer of this lane may go on without waiting."""
-        unsent = self._sizes.get(lane, 0)
-        return unsent < LEAST_SHARE or unsent < BUDGET // len(self._lanes)
+        queue = self._lanes.get(lane)
+        return queue is None or queue.size < LEAST_SHARE or queue.size < BUDGET // len(self._lanes)
 
     async def wait_for_room(self, lane: Lane) -> None:
         """Wait until the lane's frames have gone out far enough."""
@@ -87,12 +96,12 @@ class Outbox:
     def _take_turn(self, lane: Hashable, taken: list[bytes]) -> int:
         queue = self._lanes[lane]
         size = 0
-        while queue and size < QUANTUM:
-            frame = queue.popleft()
+        while queue.frames and size < QUANTUM:
+            frame = queue.frames.popleft()
             taken.append(frame)
             size += len(frame)
-        if queue:
-            self._sizes[lane] -= size
+        if queue.frames:
+            queue.size -= size
             self._rotation.append(lane)
             if self.has_room(lane):
                 self._release(lane)
@@ -101,7 +110,7 @@ class Outbox:
         return size
 
     def _drop(self, lane: Hashable) -> None:
-        del self._lanes[lane], self._sizes[lane]
+        del self._lanes[lane]
         self._release(lane)
 
     def _release(self, lane: Hashable) -> None:

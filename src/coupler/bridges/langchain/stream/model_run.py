@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from coupler.agent.text import BLOCKS, LONGEST_PIECE, pieces
 from coupler.bridges.langchain.stream.content import SILENT, citations, for_client
 from coupler.bridges.langchain.tool_calls.calls import LONGEST_ID
-from coupler.events import Content, Text, Thought
+from coupler.events import Content, Thought
 from coupler.schema.v1 import ContentBlock, TextContent
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from coupler.agent.turn import Turn
     from coupler.bridges.langchain.tool_calls.calls import ToolCalls
-    from coupler.events.v1 import Emitted
 
 Mapper = Callable[[dict[str, Any]], Any]
 
@@ -59,7 +58,7 @@ class ModelRun:
         self.called: list[str] = []
         """The keys of the tool calls so far."""
         self._turn = turn
-        self._send: Callable[[Emitted], None] = turn.session.outlet.send
+        self._outlet = turn.session.outlet
         self._calls = calls
         self._look = look
         self._parent = parent
@@ -137,7 +136,7 @@ class ModelRun:
         """What follows belongs to this message; what a provider calls it may be no name at all."""
         self._named = id
         is_name = id is not None and len(id) <= LONGEST_ID and id.isprintable()
-        self._message_id = id if is_name else self._turn.session.outlet.new_message_id()
+        self._message_id = id if is_name else self._outlet.new_message_id()
 
     def _say(self, text: str) -> None:
         if not text:
@@ -147,16 +146,16 @@ class ModelRun:
             self._calls.append(self._parent, text)
         elif self._look.text:
             if len(text) <= LONGEST_PIECE:
-                self._send(Text(text, self._message_id))
+                self._outlet.say(text, self._message_id)
             else:
                 for piece in pieces(text):
-                    self._send(Text(piece, self._message_id))
+                    self._outlet.say(piece, self._message_id)
 
     def _think(self, text: str) -> None:
         # What a sub-agent thinks is nobody's answer and nobody's output.
         if self._parent is None and self._look.thoughts:
             for piece in pieces(text):
-                self._send(Thought(piece, self._message_id))
+                self._outlet.send(Thought(piece, self._message_id))
 
     def _cite(self, block: Mapping[str, Any]) -> None:
         for link in citations(block):
@@ -172,7 +171,7 @@ class ModelRun:
         if self._parent is not None:
             self._calls.append(self._parent, block)
         elif self._look.text:
-            self._send(Content(block, "agent", self._message_id))
+            self._outlet.send(Content(block, "agent", self._message_id))
 
     def _take_call(self, block: dict[str, Any]) -> None:
         if block.get("id"):
