@@ -6,7 +6,8 @@
 deepagents-acp and acpkit's langchain-acp are installed into an environment of their own, below `build/`, when
 it is not there yet. The same agent with the same model, which needs no network, is driven over pipes; all are
 measured in turns, so that a disturbance of the machine hits all alike, and the best of the rounds counts. In
-the same turns it is measured what LangChain alone takes for chunks that go nowhere.
+the same turns it is measured what LangChain alone takes for chunks that go nowhere. The model tells chunks
+that it has made before; with new ones, whose making costs the same everywhere, it is a figure of its own.
 """
 
 import argparse
@@ -38,6 +39,9 @@ CALLBACK, MESSAGES = "LangChain, an empty callback", "LangChain, `messages` drop
 
 CHUNKS = {COUPLER: 10_000, DEEPAGENTS: 10_000, ACPKIT: 500}
 """Chunks of a turn. The last one rewrites the session for every chunk: more of them would take hours."""
+
+WAYS = ("", "fresh ")
+"""What comes before the number of chunks in prompts, and in the names of their figures; see `model.py`."""
 
 FLOOR_CHUNKS = 10_000
 SESSIONS = 100
@@ -111,7 +115,7 @@ class Values:
         return (what, name) in self._all
 
     def best(self, what: str, name: str) -> float:
-        return max(self._all[what, name]) if what == "rate" else min(self._all[what, name])
+        return max(self._all[what, name]) if what.endswith("rate") else min(self._all[what, name])
 
 
 def measure(rounds: int, home: Path, share: int) -> Values:
@@ -140,19 +144,21 @@ def measure_agent(name: str, command: list[str], values: Values, home: Path, sha
             values.add("importing", name, max(first, slowest_session(agent, IMPORTING)))
         if name == ENGINE:
             return
-        throughput(agent, 100)
+        throughput(agent, CHUNKS[name] // share)  # the model makes its chunks
         took = [timed_session(agent) for _ in range(SESSIONS // share)]
         values.add("session p95", name, statistics.quantiles(took, n=20)[-1])
-        rate, cost = throughput(agent, CHUNKS[name] // share)
-        values.add("rate", name, rate)
-        values.add("cost", name, cost)
+        for way in WAYS:
+            rate, cost = throughput(agent, CHUNKS[name] // share, way)
+            values.add(f"{way}rate", name, rate)
+            values.add(f"{way}cost", name, cost)
 
 
 def measure_floor(values: Values, home: Path, share: int) -> None:
     figures = output_of("floor.py", FLOOR_CHUNKS // share)
-    for name, way in ((CALLBACK, "callback"), (MESSAGES, "messages")):
-        values.add("rate", name, figures[way]["rate"])
-        values.add("cost", name, figures[way]["cost"])
+    for name, mode in ((CALLBACK, "callback"), (MESSAGES, "messages")):
+        for way in WAYS:
+            values.add(f"{way}rate", name, figures[f"{way}{mode}"]["rate"])
+            values.add(f"{way}cost", name, figures[f"{way}{mode}"]["cost"])
 
 
 def slowest_session(agent: AgentProcess, seconds: float) -> float:
@@ -170,12 +176,12 @@ def timed_session(agent: AgentProcess) -> float:
     return time.perf_counter() - began
 
 
-def throughput(agent: AgentProcess, chunks: int) -> tuple[float, float]:
+def throughput(agent: AgentProcess, chunks: int, way: str = "") -> tuple[float, float]:
     """Updates a second, and the processor's seconds for one: the latter hardly depend on what else runs."""
     session = agent.new_session()
     process = psutil.Process(agent.process.pid)
     before = process.cpu_times()
-    answer = agent.call("session/prompt", prompt(session, chunks))
+    answer = agent.call("session/prompt", prompt(session, chunks, way))
     after = process.cpu_times()
     if answer.chunks_before < chunks:
         raise PeerError(f"{answer.chunks_before} chunks came before the answer, not {chunks}")
@@ -183,8 +189,8 @@ def throughput(agent: AgentProcess, chunks: int) -> tuple[float, float]:
     return chunks / answer.seconds, used / chunks
 
 
-def prompt(session: str, chunks: int) -> dict[str, object]:
-    return {"sessionId": session, "prompt": [{"type": "text", "text": str(chunks)}]}
+def prompt(session: str, chunks: int, way: str = "") -> dict[str, object]:
+    return {"sessionId": session, "prompt": [{"type": "text", "text": f"{way}{chunks}"}]}
 
 
 def output_of(program: str, *arguments: int) -> Any:
@@ -228,6 +234,8 @@ def render(values: Values, targets: list[Target]) -> str:
         ("`session/new`, p95", "session p95", tenths),
         ("updates a second", "rate", lambda rate: f"{rate:,.0f}"),
         ("processor time of an update", "cost", lambda cost: f"{1e6 * cost:.0f} µs"),
+        ("updates a second, of new chunks", "fresh rate", lambda rate: f"{rate:,.0f}"),
+        ("processor time of an update, of new chunks", "fresh cost", lambda cost: f"{1e6 * cost:.0f} µs"),
     ]
     lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for words, key, show in rows:

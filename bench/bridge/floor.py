@@ -31,9 +31,11 @@ class Nothing(BaseCallbackHandler):
         pass
 
 
-async def measured(chunks: int, mode: str, callbacks: list[BaseCallbackHandler]) -> dict[str, float]:
+async def measured(
+    chunks: int, mode: str, callbacks: list[BaseCallbackHandler], words: str = ""
+) -> dict[str, float]:
     """Chunks a second, and the processor's seconds for one."""
-    prompt: Any = {"messages": [("user", str(chunks))]}
+    prompt: Any = {"messages": [("user", f"{words}{chunks}")]}
     began, used = time.perf_counter(), time.process_time()
     async for _ in agent.astream(prompt, {"callbacks": callbacks}, stream_mode=mode):
         pass
@@ -44,9 +46,14 @@ async def measured(chunks: int, mode: str, callbacks: list[BaseCallbackHandler])
 async def main(chunks: int) -> None:
     ways = {"callback": ("updates", [Nothing()]), "messages": ("messages", [])}
     for mode, callbacks in ways.values():
-        await measured(100, mode, callbacks)
+        await measured(chunks, mode, callbacks)
     look_less_often()
-    print(json.dumps({name: await measured(chunks, *way) for name, way in ways.items()}))
+    figures = {
+        f"{words}{name}": await measured(chunks, *way, words)
+        for words in ("", "fresh ")
+        for name, way in ways.items()
+    }
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
