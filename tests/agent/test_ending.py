@@ -15,7 +15,7 @@ import pytest
 
 import forked
 from agent.steps import begin
-from coupler.agent import serving
+from coupler.agent import ending, serving
 from coupler.agent.ending import leave
 from raw_client import COUPLER, PATIENCE, RawClient, serve
 
@@ -506,6 +506,8 @@ def test_what_does_not_let_go_is_left_behind(monkeypatch, behaviour):
     released = threading.Event()
     exits, tasks = [], []
     monkeypatch.setattr(os, "_exit", exits.append)
+    # Other tests may have left threads in this process, which are none of the agent's.
+    monkeypatch.setattr(ending, "_before", ending.Surroundings(may_have_children=False))
     loop = asyncio.new_event_loop()
 
     async def stubborn():

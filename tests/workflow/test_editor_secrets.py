@@ -64,6 +64,8 @@ def test_a_secret_that_is_typed_reaches_the_run_and_is_kept_nowhere(
     client: RawClient, home: Path, project: Path
 ) -> None:
     editor = opened(client, project)
+    # Before its workflow is known, all that is typed is hidden.
+    editor.until("available_commands_update", "deploy")
     asked = editor.prompt(f"/deploy token={SECRET} target=there")
     assert "`token` is secret" in asked.messages[0]
     assert editor.prompt("Ann").last_message == "more:there"
