@@ -61,3 +61,50 @@ def test_a_file_that_another_program_holds_is_named_and_can_be_used_afterwards(t
         return raised.value
 
     assert asyncio.run(hold()).kind == "locked"
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+def test_a_cancel_at_any_moment_leaves_it_usable_for_all_others_and_holds_nothing(tmp_path, act):
+    async def cancelled_after(moments, path):
+        savers = Savers()
+        saver = savers.take(str(path))
+        try:
+            task = asyncio.create_task(act(saver))
+            for _ in range(moments):
+                await asyncio.sleep(0)
+            was_over = task.done()
+            task.cancel()
+            await asyncio.wait([task])
+            await saver.setup()
+            with sqlite3.connect(path, timeout=0, isolation_level=None) as other:
+                other.execute("BEGIN IMMEDIATE")
+            other.close()
+            await act(saver)
+        finally:
+            await savers.leave(str(path))
+        return was_over
+
+    async def at_all_moments():
+        moments = 1
+        while not await cancelled_after(moments, tmp_path / f"{moments}.langgraph"):
+            moments *= 2
+        return moments
+
+    assert asyncio.run(at_all_moments()) > 3
+
+
+def test_a_file_that_could_not_be_opened_can_be_used_afterwards(tmp_path):
+    path = tmp_path / "store.langgraph"
+    path.mkdir()
+
+    async def try_twice():
+        savers = Savers()
+        saver = savers.take(str(path))
+        with pytest.raises(StoreError) as raised:
+            await saver.setup()
+        path.rmdir()
+        await saver.acopy_thread("t", "u")
+        await savers.leave(str(path))
+        return raised.value
+
+    assert str(path) in asyncio.run(try_twice()).message

@@ -50,20 +50,47 @@ BUSY = 5.0
 class Saver(AsyncSqliteSaver):
     """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever.
 
-    What goes wrong with the file is told in words that help, as of the store.
+    What goes wrong with the file is told in words that help, as of the store. All sessions use one
+    connection: nothing that is cancelled may leave it half open, or a change half made.
     """
 
-    def __init__(self, path: str, connection: aiosqlite.Connection) -> None:
-        super().__init__(connection, serde=Serializer())
+    def __init__(self, path: str) -> None:
+        super().__init__(_connection(path), serde=Serializer())
         self._path = path
+        self._opening: asyncio.Task[None] | None = None
 
     async def setup(self) -> None:
-        if not self.is_setup:
-            with _in_words(self._path):
+        if self.is_setup:
+            return
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="open the saver")
+            self._opening.add_done_callback(self._end_opening)
+        # Shielded: who waits here may be cancelled, and the next one finds the connection open.
+        await asyncio.shield(self._opening)
+
+    async def close(self) -> None:
+        """Close the file; it can be opened again."""
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        await self.conn.close()
+
+    async def _open(self) -> None:
+        with _in_words(self._path):
+            try:
                 await super().setup()
                 # With a write-ahead log a killed process loses nothing; a power cut may cost the last
                 # moments.
                 await self.conn.execute("PRAGMA synchronous=NORMAL")
+            except BaseException:
+                # A connection can be tried only once.
+                await self.conn.close()
+                self.conn, self.is_setup = _connection(self._path), False
+                raise
+
+    def _end_opening(self, done: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not done.cancelled():
+            done.exception()  # it was told to who waits, unless nobody does
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         with _in_words(self._path):
@@ -97,8 +124,9 @@ class Saver(AsyncSqliteSaver):
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self.setup()
-        with _in_words(self._path):
-            await super().adelete_thread(thread_id)
+        async with self._changing():
+            for table in _COLUMNS:
+                await self.conn.execute(f"DELETE FROM {table} WHERE thread_id = ?", (thread_id,))
 
     async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
         """Remove what leads to a checkpoint, and what came after it but was never answered."""
@@ -152,7 +180,7 @@ class Savers:
             return
         del self._open[key]
         if isinstance(saver, Saver):
-            await saver.conn.close()
+            await saver.close()
 
 
 def savers() -> Savers:
@@ -190,11 +218,15 @@ def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
     if path is None:
         return InMemorySaver(serde=Serializer())
     _create_private(path)
+    return Saver(path)
+
+
+def _connection(path: str) -> aiosqlite.Connection:
     connection = aiosqlite.connect(path, timeout=BUSY)
     # Python's end waits for no thread of ours, and a session that is left closes it anyway.
     thread: Any = getattr(connection, "_thread", connection)
     thread.daemon = True
-    return Saver(path, connection)
+    return connection
 
 
 @contextlib.contextmanager
