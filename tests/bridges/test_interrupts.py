@@ -6,6 +6,7 @@ import pytest
 from langgraph.types import Interrupt
 
 from agent.steps import asks, cancel, final_call, text_of, update_of
+from bridges.acting import by_id
 from bridges.ordering import accepted, offered, selected
 from coupler.bridges.langchain.asking.interrupts import answer_in_prompt
 from coupler.bridges.langchain.graph_run import MOST_MISFITS
@@ -290,12 +291,108 @@ def test_without_forms_the_question_is_put_into_the_chat_and_the_next_prompt_ans
     assert at.says("me") == "'me'"
 
 
-def test_an_answer_in_the_chat_survives_a_restart(order):
-    at = order(asking("How many?", ', response_schema={"type": "integer"}'))
-    at.says("go")
+def test_questions_at_once_are_put_into_the_chat_one_by_one(order):
+    at = order(CONFIRMS)
+
+    assert at.says(json.dumps([("confirm", {"what": "a"}), ("confirm", {"what": "b"})])).startswith("And a?")
+    assert at.says("first").startswith("And b?")
+    assert json.loads(at.says("second")) == [["success", "first"], ["success", "second"]]
+
+
+def test_what_is_permitted_beside_a_question_in_the_chat_runs_once(order):
+    review = 'HumanInTheLoopMiddleware({"lookup": True}, interrupt_mode="per_call")'
+    at = order(CONFIRMS.replace("agent_with(", f"agent_with({review}, "))
+
+    at.says(json.dumps([("confirm", {"what": "a"}), LOOKUP]))
+    assert [frame["method"] for frame in at.asked] == ["session/request_permission"]
+    assert at.calls["call_1_1"]["status"] == "completed"
+
+    assert json.loads(at.says("yes")) == [["success", "yes"], ["success", "about tea"]]
+    assert at.asked == []
+
+
+def test_a_call_goes_on_whose_sibling_asks_what_the_user_does_not_answer(order):
+    at = order(CONFIRMS, forms=True)
+    calls = [("confirm", {"what": "a"}), ("confirm", {"what": "b"})]
+    declined = {"action": "decline"}
+
+    replies = {"And a?": declined, "And b?": accepted(value="yes")}
+    request = at.client.prompt_request(at.id, json.dumps(calls))
+    at.client.send(request)
+    for _ in calls:
+        *_, form = at.client.read_until(asks("elicitation/create"))
+        at.client.send({"id": form["id"], "result": replies[form["params"]["message"]]})
+    frames = at.client.read_until(lambda frame: is_answer_to(frame, request["id"]))
+
+    ended = by_id([update_of(frame) for frame in frames[:-1]])
+    assert {key: call["status"] for key, call in ended.items()} == {
+        "call_1_0": "failed",
+        "call_1_1": "completed",
+    }
+
+
+INSIDE = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+done = []
+
+def prepare(state):
+    done.append("prepared")
+    return {"messages": [AIMessage("Prepared.")]}
+
+def ask(state):
+    done.append(interrupt("Who?"))
+    done.append(interrupt("When?"))
+    return {"messages": [AIMessage(repr(done))]}
+
+inner = StateGraph(MessagesState).add_sequence([prepare, ask]).add_edge(START, "prepare").compile()
+agent = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner").compile()
+"""
+
+IN_A_TOOL = (
+    INSIDE
+    + """
+@tool
+async def delegate(what: str) -> str:
+    "Delegate."
+    return (await inner.ainvoke({"messages": [("user", what)]}))["messages"][-1].text
+
+agent = agent_with(tools=[delegate])
+"""
+)
+
+
+def test_a_graph_inside_of_the_graph_goes_on_where_it_asked_in_the_chat(order):
+    at = order(INSIDE)
+
+    assert at.says("go").startswith("Who?")
+    assert at.says("me").startswith("When?")
+    assert at.says("now") == "['prepared', 'me', 'me', 'now']"
+    assert "Prepared." not in texts(at.updates)
+
+
+def test_a_graph_inside_of_a_tool_goes_on_there_too_after_a_restart(order):
+    at = order(IN_A_TOOL)
+
+    assert at.says(json.dumps([("delegate", {"what": "it"})])).startswith("Who?")
+    reopen(at)
+    assert at.says("me").startswith("When?")
+    ((status, content),) = json.loads(at.says("now"))
+    assert (status, content.count("prepared")) == ("success", 0)  # that was done before
+    assert content.endswith("'me', 'now']")
+
+
+def reopen(at):
     assert "result" in at.client.call("session/close", {"sessionId": at.id})
     params = {"sessionId": at.id, "cwd": str(at.cwd), "mcpServers": []}
     assert "result" in at.client.call("session/resume", params)
+
+
+def test_an_answer_in_the_chat_survives_a_restart(order):
+    at = order(asking("How many?", ', response_schema={"type": "integer"}'))
+    at.says("go")
+    reopen(at)
 
     assert at.says("42") == "42"
 
@@ -329,11 +426,18 @@ def test_a_question_that_is_declined_ends_the_turn_and_the_next_prompt_begins_an
     ],
 )
 def test_a_prompt_is_read_as_the_answer_if_it_fits(schema, text, answer):
-    command = answer_in_prompt([Interrupt("?", id="1", response_schema=schema)], text)
+    command = answer_in_prompt([Interrupt("?", id="1", response_schema=schema)], "1", text)
     assert (command and command.resume["1"]) == answer
 
 
-def test_a_prompt_answers_neither_a_review_nor_two_questions():
-    review = Interrupt({"action_requests": [], "review_configs": []}, id="1")
-    assert answer_in_prompt([review], "yes") is None
-    assert answer_in_prompt([Interrupt("?", id="1"), Interrupt("?", id="2")], "yes") is None
+def test_a_prompt_answers_only_what_was_asked_in_the_chat():
+    questions = [Interrupt("?", id="1"), Interrupt("?", id="2")]
+    assert answer_in_prompt(questions, "2", "yes").resume == {"2": "yes"}
+    assert answer_in_prompt(questions, "3", "yes") is None
+
+
+def test_a_value_that_is_only_like_a_review_is_a_question(order):
+    odd = {"action_requests": [{"name": "x", "args": "not by name"}], "review_configs": []}
+    at = order(asking(odd), forms=True)
+
+    assert at.says("go", reply=accepted(value="me")) == "'me'"

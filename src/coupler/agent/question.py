@@ -101,11 +101,16 @@ async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]:
     _refuse_secret(message, form)
     if turn.editor.offers("elicitation.form"):
         return await _ask_by_form(turn, message, form)
-    options = form.sole_choice
-    if options is not None and len(options) <= MOST_CHOICES:
+    options = _dialog_of(form)
+    if options is not None:
         return await _ask_by_permission(turn, message, form, options)
     await turn.say_apart(f"{message}\n\n{form.explain()}")
     return Answer("decline", reason=ASKED_IN_CHAT)
+
+
+def is_for_chat(turn: Turn, spec: object) -> bool:
+    """Whether `ask` would put a question for this into the chat, because the client cannot show it."""
+    return not turn.editor.offers("elicitation.form") and _dialog_of(Form.of(spec)) is None
 
 
 async def ask_in_call(turn: Turn, call: Call, message: str, spec: object) -> Answer[Any] | None:
@@ -118,8 +123,8 @@ async def ask_in_call(turn: Turn, call: Call, message: str, spec: object) -> Ans
     _refuse_secret(message, form)
     if turn.editor.offers("elicitation.form"):
         return await _ask_by_form(turn, message, form)
-    options = form.sole_choice
-    if options is None or len(options) > MOST_CHOICES:
+    options = _dialog_of(form)
+    if options is None:
         return None
     picked = await _pick(turn, call, options)
     return _chosen(form, picked) if isinstance(picked, Option) else picked
@@ -160,6 +165,12 @@ def notify_complete(turn: Turn, id: str) -> bool:
 
 _opened: WeakKeyDictionary[Editor, set[str]] = WeakKeyDictionary()
 """The pages that were accepted and are not complete, for each connection: none may end another's."""
+
+
+def _dialog_of(form: Form[Any]) -> Sequence[Option] | None:
+    """What a permission dialog can show of a form: its choice, if that is all of it."""
+    options = form.sole_choice
+    return options if options is not None and len(options) <= MOST_CHOICES else None
 
 
 async def _ask_by_form(turn: Turn, message: str, form: Form[T]) -> Answer[T]:

@@ -40,8 +40,10 @@ class Current:
         """The tool calls in which graphs run, by the name that LangGraph gives the place."""
         self.board = PlanBoard(turn)
         """What the user is shown of plans."""
-        self.asked_in_chat = False
-        """Whether a question of the graph was put into the chat: the next prompt may be its answer."""
+        self.asked_in_chat: str | None = None
+        """The id of the interrupt whose question was put into the chat: the next prompt may be its answer."""
+        self.unanswered: set[str] = set()
+        """The ids of interrupts whose questions the user has left without an answer."""
         self.when_retried: Callable[[float], None] | None = None
         """Called when a model is asked again in so many seconds, without LangChain's knowing of it."""
         self.loop = asyncio.get_running_loop()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import ToolMessage
 from langgraph.channels import DeltaChannel
 from langgraph.errors import is_invalid_resume
 from langgraph.pregel import Pregel
+from langgraph.types import StateSnapshot
 from pydantic import ValidationError
 
 from coupler.bridges.langchain.asking.gate import gates
@@ -101,22 +102,30 @@ class GraphRun:
 
     async def _given(self) -> Any:
         """What the graph goes on with: the prompt, as a new input or as the answer to what it has asked."""
-        checkpoint, was_asked = self._session.state.get("checkpoint"), self._session.state.pop("asked", False)
+        checkpoint, asked = self._session.state.get("checkpoint"), self._session.state.pop("asked", None)
         if checkpoint is None:
             return self._shape.input(self._current.turn, [])
-        state = await self._graph.aget_state(_place(self._config(checkpoint)))
+        place = _place(self._config(checkpoint))
+        state = await self._graph.aget_state(place, subgraphs=asked is not None)
         if state.created_at is None:
             await self._begin_anew()
             return self._shape.input(self._current.turn, [])
         messages = self._shape.messages(state.values)
-        self._projection.know(messages)
-        if was_asked and state.interrupts:
+        self._projection.know([*messages, *self._messages_below(state)])
+        if asked is not None:
             from coupler.bridges.langchain.asking.interrupts import answer_in_prompt
 
-            answer = answer_in_prompt(state.interrupts, self._current.turn.text)
+            answer = answer_in_prompt(state.interrupts, asked, self._current.turn.text)
             if answer is not None:
                 return answer
         return self._shape.input(self._current.turn, await self._mending(messages))
+
+    def _messages_below(self, state: StateSnapshot) -> Iterator[BaseMessage]:
+        """What was said in graphs that wait inside of this one, and comes up only when they are done."""
+        for task in state.tasks:
+            if isinstance(task.state, StateSnapshot):
+                yield from self._shape.messages(task.state.values)
+                yield from self._messages_below(task.state)
 
     async def look_where_it_stopped(self) -> None:
         """The run was cut off: the next one goes on from where it came to."""
@@ -159,9 +168,10 @@ class GraphRun:
             with contextlib.suppress(NotImplementedError):
                 await self._saver.adelete_thread(self._session.state["thread"])
             return
-        # Some states are kept as differences to those before them.
+        # Some states are kept as differences to those before them; and a question may wait inside of a graph
+        # in this one, which has checkpoints of its own.
         grows = any(isinstance(channel, DeltaChannel) for channel in self._graph.channels.values())
-        if isinstance(self._saver, Saver) and not grows:
+        if isinstance(self._saver, Saver) and not grows and "asked" not in self._session.state:
             await self._saver.keep_only(self._session.state["thread"], checkpoint)
 
     async def _begin_anew(self) -> None:
@@ -189,14 +199,14 @@ class GraphRun:
         changed = {**self._session.state, "checkpoint": noted}
         if unfinished:
             changed["unfinished"] = unfinished
-        if self._current.asked_in_chat:
-            changed["asked"] = True
+        if self._current.asked_in_chat is not None:
+            changed["asked"] = self._current.asked_in_chat
         self._session.state = changed
 
     def _fail_what_waits(self) -> None:
         """The graph has stopped in the middle: calls that are open there were not carried out."""
         if self._is_waiting:
-            reason = WAITS_FOR_ANSWER if self._current.asked_in_chat else STOPPED
+            reason = WAITS_FOR_ANSWER if self._current.asked_in_chat is not None else STOPPED
             self._current.calls.settle_open("failed", reason)
 
     async def _say_output(self) -> None:

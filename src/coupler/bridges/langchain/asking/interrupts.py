@@ -3,7 +3,7 @@
 Reviews (LangChain's HumanInTheLoopMiddleware, all calls of a model at once or each by itself) are
 permissions: the session's engine decides, and the user is asked under the call's own id. Any other value is
 a question, with a form of the interrupt's schema. A client without forms gets a choice as a dialog; other
-questions are put into the chat, the turn ends, and the next prompt is the answer.
+questions are put into the chat, one a turn: the turn ends, and the next prompt is the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from langgraph.types import Command, Interrupt
 
 from coupler.agent.form import Form, FormError
 from coupler.agent.json_value import json_value
-from coupler.agent.question import ASKED_IN_CHAT
+from coupler.agent.question import is_for_chat
 from coupler.agent.sensitive import names_secret
 from coupler.bridges.langchain.asking.permission import DECISIONS, USUAL, Decision, DecisionName, permit
 
@@ -39,23 +39,31 @@ _CHOICES = ("options", "choices")
 
 
 async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> Command[Any] | None:
-    """What the graph goes on with; None if it cannot go on now, because a question has no answer.
+    """What the graph goes on with; None if it cannot go on now, because what is left has no answer.
 
-    All are asked at the same time, as the calls of a model run at the same time. If a question was put into
-    the chat, `current.asked_in_chat` says so.
+    All are asked at the same time, as the calls of a model run at the same time, and those that get an
+    answer go on without the others. Only then is a question put into the chat: `current.asked_in_chat` names
+    it, and others wait for the next turn, because one prompt answers one question.
     """
-    answers = await _all(_answer(interrupt, current) for interrupt in interrupts)
-    if any(answer is _NONE for answer in answers):
-        return None
-    pairs = zip(interrupts, answers, strict=True)
-    return Command(resume={interrupt.id: answer for interrupt, answer in pairs})
+    left = [each for each in interrupts if each.id not in current.unanswered]
+    for_chat = {each.id: each for each in left if _is_for_chat(each, current)}
+    asked = [each for each in left if each.id not in for_chat]
+    answers = await _all(_answer(interrupt, current) for interrupt in asked)
+    given = {each.id: answer for each, answer in zip(asked, answers, strict=True) if answer is not _NONE}
+    current.unanswered.update(each.id for each in asked if each.id not in given)
+    if given:
+        return Command(resume=given)
+    for interrupt in [*for_chat.values()][:1]:
+        await _ask(interrupt, current)
+        current.asked_in_chat = interrupt.id
+    return None
 
 
-def answer_in_prompt(interrupts: Sequence[Interrupt[Any]], text: str) -> Command[Any] | None:
-    """A prompt as the answer to the one question that was put into the chat; None if it does not fit."""
-    if len(interrupts) != 1 or _is_review(interrupts[0].value):
+def answer_in_prompt(interrupts: Sequence[Interrupt[Any]], asked: object, text: str) -> Command[Any] | None:
+    """A prompt as the answer to the question that was put into the chat; None if it does not fit."""
+    interrupt = next((each for each in interrupts if each.id == asked), None)
+    if interrupt is None:
         return None
-    [interrupt] = interrupts
     spec = _spec(interrupt)
     try:
         answer = text.strip() if spec is str else _read(spec, text)
@@ -87,8 +95,9 @@ def _answer(interrupt: Interrupt[Any], current: Current) -> Coroutine[Any, Any, 
     return _ask(interrupt, current)
 
 
-def _is_review(value: object) -> bool:
-    return _is_batch(value) or _is_single(value)
+def _is_for_chat(interrupt: Interrupt[Any], current: Current) -> bool:
+    is_review = _is_batch(interrupt.value) or _is_single(interrupt.value)
+    return not is_review and is_for_chat(current.turn, _form(_posed(interrupt)[1]))
 
 
 def _is_batch(value: object) -> bool:
@@ -100,6 +109,7 @@ def _is_batch(value: object) -> bool:
         isinstance(requests, Sequence)
         and isinstance(configs, Sequence)
         and all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in requests)
+        and all(isinstance(each.get("args") or {}, Mapping) for each in requests)
     )
 
 
@@ -204,6 +214,13 @@ def _known(decisions: object) -> tuple[DecisionName, ...]:
 
 
 async def _ask(interrupt: Interrupt[Any], current: Current) -> Any:
+    question, spec = _posed(interrupt)
+    answer = await current.turn.ask(question, _form(spec))
+    return answer.value if answer.accepted else _NONE
+
+
+def _posed(interrupt: Interrupt[Any]) -> tuple[str, Any]:
+    """The question as people are asked it, and what is asked for."""
     question, spec = _question(interrupt.value), _spec(interrupt)
     try:
         Form.of(spec)
@@ -211,13 +228,8 @@ async def _ask(interrupt: Interrupt[Any], current: Current) -> Any:
         if any(map(names_secret, _names_in(spec))):
             raise ValueError(SECRET) from None
         # No form can show it: the schema is told instead, and the answer written as JSON.
-        question, spec = f"{question}\n\nAnswer with JSON of this schema: {_as_json(spec)}", _AsJson
-    answer = await current.turn.ask(question, _form(spec))
-    if answer.accepted:
-        return answer.value
-    if answer.reason == ASKED_IN_CHAT:
-        current.asked_in_chat = True
-    return _NONE
+        return f"{question}\n\nAnswer with JSON of this schema: {_as_json(spec)}", _AsJson
+    return question, spec
 
 
 def _names_in(schema: object) -> Iterator[str]:
