@@ -83,6 +83,57 @@ class TestReviews:
 
         assert set(offered(at.asked[0])) == {"approve", "edit", "allow_always"}
 
+    @pytest.mark.parametrize("allowed", ['["approve", "edit"]', '["edit"]'])
+    def test_a_no_that_the_review_has_no_word_for_is_an_error_that_the_model_reads(
+        self, order, form, allowed
+    ):
+        at = self.order(order, form, f'{{"allowed_decisions": {allowed}}}', forms=True)
+
+        answers = at.does(
+            WRITE,
+            LOOKUP,
+            reply=lambda frame: (
+                {"action": "decline"}
+                if "options" not in frame["params"]
+                else "edit"
+                if frame["params"]["toolCall"]["toolCallId"] == "call_1_0"
+                else "approve"
+            ),
+        )
+
+        by_status = dict(answers)
+        assert by_status["success"] == "about tea"
+        assert "was not run: not permitted by the user" in by_status["error"]
+        assert at.calls["call_1_0"]["status"] == "failed"
+
+    def test_it_holds_in_the_agent_of_a_tool_as_well(self, order, form):
+        at = order(
+            f"""
+review = HumanInTheLoopMiddleware(
+    {{"lookup": {{"allowed_decisions": ["approve", "edit"]}}}}, interrupt_mode="{form}"
+)
+inner = agent_with(review, tools=[lookup])
+
+@tool
+async def delegate(task: str) -> str:
+    "Delegate."
+    return (await inner.ainvoke({{"messages": [("user", task)]}}))["messages"][-1].text
+
+agent = agent_with(tools=[delegate])
+""",
+            forms=True,
+        )
+
+        ((_, content),) = at.does(
+            ("delegate", {"task": json.dumps([LOOKUP])}),
+            reply=lambda frame: "edit" if "options" in frame["params"] else {"action": "decline"},
+        )
+
+        ((status, told),) = json.loads(content)
+        assert at.asked[0]["params"]["toolCall"]["toolCallId"] == list(at.calls)[1]
+        assert status == "error"
+        assert "was not run: not permitted by the user" in told
+
     def test_what_was_always_allowed_is_not_asked_again(self, order, form):
         at = self.order(order, form)
 
@@ -114,11 +165,12 @@ class TestReviews:
             at.client.send({"id": each["id"], "result": selected("allow_once")})
         assert at.client.answer_to(prompt)["result"]["stopReason"] == "end_turn"
 
-    def test_a_rule_of_coupler_toml_rejects_unasked(self, order, form, tmp_path):
-        (tmp_path / "coupler.toml").write_text('[permissions]\ndeny = ["tool:lookup"]\n')
-        at = self.order(order, form)
+    @pytest.mark.parametrize("allowed", ["True", '{"allowed_decisions": ["approve"]}'])
+    def test_a_rule_of_coupler_toml_rejects_unasked(self, order, form, tmp_path, allowed):
+        (tmp_path / "coupler.toml").write_text('[permissions]\ndeny = ["tool:write_file"]\n')
+        at = self.order(order, form, allowed)
 
-        assert at.does(LOOKUP)[0][0] == "error"
+        assert at.does(WRITE)[0][0] == "error"
         assert at.asked == []
 
 

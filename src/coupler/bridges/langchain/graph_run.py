@@ -62,14 +62,13 @@ class GraphRun:
         self._current = current
         self._projection = projection
         self._session = current.session
-        self._listeners: Any = [Listener(current, projection)]
+        self._listener = Listener(current, projection)
         self._values: Any = None
         self._is_waiting = False
         self._misfits = 0
 
     async def perform(self) -> StopReason | None:
         """Run the graph to its end, as often as it stops to ask something."""
-        self._listeners = [*await gates(self._current), *self._listeners]
         await self._drop_what_was_not_answered()
         given = await self._given()
         await self._go_on(given, self._config(self._session.state.get("checkpoint")))
@@ -136,6 +135,8 @@ class GraphRun:
             log.warning("the next prompt goes on from the turn before: %s", error)
 
     async def _stream(self, given: Any, config: RunnableConfig) -> None:
+        # Asked for each time: the user may be against something by now.
+        config = {**config, "callbacks": [*await gates(self._current), self._listener]}
         modes: Any = ["updates", "custom"] if output_writer.IS_KNOWN else ["updates", "custom", "tools"]
         stream: AsyncIterator[Any] = self._graph.astream(given, config, stream_mode=modes, subgraphs=True)
         async for namespace, mode, told in stream:
@@ -154,10 +155,10 @@ class GraphRun:
         place: dict[str, Any] = {"thread_id": self._session.state["thread"]}
         if checkpoint is not None:
             place["checkpoint_id"] = checkpoint
-        return {"configurable": place, "callbacks": self._listeners, "metadata": self._metadata()}
-
-    def _metadata(self) -> dict[str, Any]:
-        return {"session_id": self._session.id, "cwd": self._session.cwd}
+        return {
+            "configurable": place,
+            "metadata": {"session_id": self._session.id, "cwd": self._session.cwd},
+        }
 
     async def _drop_what_was_not_answered(self) -> None:
         """Checkpoints that no answer names: of earlier steps, and of a turn that a kill has cut off."""

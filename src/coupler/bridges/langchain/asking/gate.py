@@ -4,7 +4,7 @@ The guard stands before the tools of the served graph itself. Agents inside of i
 own, and nodes may run tools by themselves; nothing can be put around those. But LangChain reports every tool
 before it runs, wherever that is, and a listener that raises keeps it from running. There are two, because
 only one that is awaited can ask the user, and only one that is not is heard by code that awaits nothing.
-They stand there only if a rule or a choice is against something.
+They stand there only if a rule, a choice or a review is against something.
 """
 
 from __future__ import annotations
@@ -117,6 +117,6 @@ class Gate(_Gate):
 
 async def gates(current: Current) -> list[BaseCallbackHandler]:
     """What has to stand before the tools of a prompt."""
-    if await current.session.project.permitting().may_refuse():
+    if current.calls.refused or await current.session.project.permitting().may_refuse():
         return [AskingGate(current), Gate(current)]
     return []

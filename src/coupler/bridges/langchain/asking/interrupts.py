@@ -142,12 +142,9 @@ async def _review_batch(value: Mapping[str, Any], current: Current) -> dict[str,
 
 async def _review_single(interrupt: Interrupt[Any], current: Current) -> dict[str, Any]:
     value = interrupt.value
-    call: ToolCall = {
-        "name": value["name"],
-        "args": dict(value["args"]),
-        "id": current.calls.open_key(value["tool_call_id"], None),
-        "type": "tool_call",
-    }
+    name, args = value["name"], dict(value["args"])
+    call_id = current.calls.reviewed_key(value["tool_call_id"], name, args)
+    call: ToolCall = {"name": name, "args": args, "id": call_id, "type": "tool_call"}
     allowed = _known(_decisions_in(interrupt.response_schema))
     return await _review(call, allowed or USUAL, value.get("description"), current)
 
@@ -160,7 +157,7 @@ async def _review(
     decision = await permit(
         current, call, tool, effect="ask", decisions=decisions, message=_own_words(message)
     )
-    return _as_told(decision, call, decisions)
+    return _as_told(decision, call, decisions, current)
 
 
 def _own_words(description: str | None) -> str | None:
@@ -169,20 +166,22 @@ def _own_words(description: str | None) -> str | None:
     return None if is_usual else description
 
 
-def _as_told(decision: Decision, call: ToolCall, decisions: Sequence[DecisionName]) -> dict[str, Any]:
-    """The decision as the middleware takes it; one that it does not allow is refused by its code."""
-    match decision.name:
-        case "approve":
-            if "approve" not in decisions and "edit" in decisions:
-                return {"type": "edit", "edited_action": {"name": call["name"], "args": decision.args}}
-            return {"type": "approve"}
-        case "edit":
-            return {"type": "edit", "edited_action": {"name": call["name"], "args": decision.args}}
-        case "respond":
-            return {"type": "respond", "message": decision.text}
-    if "reject" not in decisions and "respond" in decisions:
-        return {"type": "respond", "message": f"The call was not run: {decision.text}."}
-    return {"type": "reject", "message": decision.text}
+def _as_told(
+    decision: Decision, call: ToolCall, decisions: Sequence[DecisionName], current: Current
+) -> dict[str, Any]:
+    """The decision as the middleware takes it: its code refuses one that the review does not allow."""
+    if decision.name == "respond":
+        return {"type": "respond", "message": decision.text}
+    if decision.name == "reject":
+        if "reject" in decisions:
+            return {"type": "reject", "message": decision.text}
+        if "respond" in decisions:
+            return {"type": "respond", "message": f"The call was not run: {decision.text}."}
+        # The review has no way to say no: it is passed, and the tool is kept from running.
+        current.calls.refuse(call["id"] or "", decision.text)
+    if decision.name == "edit" or "approve" not in decisions:
+        return {"type": "edit", "edited_action": {"name": call["name"], "args": decision.args}}
+    return {"type": "approve"}
 
 
 def _waiting_call(request: Mapping[str, Any], current: Current, taken: set[str]) -> ToolCall:

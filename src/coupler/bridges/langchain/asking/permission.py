@@ -112,6 +112,8 @@ async def permit(
     # What was decided before was decided about this tool and these arguments: others are a new question.
     calls.withdraw(key, call["name"], args)
     calls.announce(key, call["name"], args, parent=parent)
+    if key in calls.refused:
+        return Decision("reject", args, calls.refused[key])
     if effect is None and (asks_itself(tool) or key in calls.permitted):
         return Decision("approve", args)
     action = action_of(current, call["name"], tool, args, is_gated=effect == "ask")
@@ -136,13 +138,15 @@ def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **w
 
 def judge_now(current: Current, call: ToolCall) -> str | None:
     """Why a tool may not run that is run where nobody can wait for an answer; None if it may."""
+    calls, key = current.calls, current.calls.key(call["id"] or "", current.call_id)
+    if key in calls.refused:
+        return calls.refused[key]
     action = action_of(current, call["name"], None, call["args"], is_gated=False)
     permitting = current.session.project.permitting()
     verdict = permitting.judge_now(action)
     if verdict.decision == "deny":
         return f"not permitted: {verdict.reason}"
-    is_approved = current.calls.key(call["id"] or "", current.call_id) in current.calls.approved
-    is_open = verdict.decision == "ask" and not is_approved
+    is_open = verdict.decision == "ask" and key not in calls.approved
     return NOBODY_HEARS if is_open and _is_against(verdict, permitting) else None
 
 

@@ -59,6 +59,8 @@ class ToolCalls:
         """Calls that were decided about already: nobody is asked again."""
         self.approved: set[str] = set()
         """Calls that the user was asked about and has approved: what one wants to ask, another has asked."""
+        self.refused: dict[str, str] = {}
+        """Calls that must not run although nobody else stops them, and why."""
 
     def __contains__(self, id: str) -> bool:
         return id in self._calls
@@ -82,11 +84,25 @@ class ToolCalls:
         others = [each for each in self.open_ids if self._ids.get(each, each) == id]
         return others[0] if len(others) == 1 else key
 
+    def reviewed_key(self, id: str, name: str, arguments: dict[str, Any]) -> str:
+        """The same for a call of this tool that is asked about, wherever it is made: the latest of them."""
+        alike = [
+            each for each in self.open_ids if self._ids.get(each, each) == id and self.name(each) == name
+        ]
+        exact = [each for each in alike if self.arguments(each) == arguments]
+        return next(reversed(exact or alike), id)
+
     def withdraw(self, key: str, name: str, arguments: dict[str, Any]) -> None:
         """The call is made like this: if that is not what was decided about, it has to be decided anew."""
         if not self.is_like(key, name, arguments):
             self.permitted.discard(key)
             self.approved.discard(key)
+
+    def refuse(self, key: str, reason: str) -> None:
+        """The call must not run, whoever permits it."""
+        self.permitted.discard(key)
+        self.approved.discard(key)
+        self.refused[key] = reason
 
     def is_like(self, key: str, name: str, arguments: dict[str, Any]) -> bool:
         """Whether the call was announced for this tool, with these arguments."""
@@ -225,6 +241,7 @@ class ToolCalls:
         # Some models count their calls from nothing in every message: what was permitted is over with this.
         self.permitted.discard(id)
         self.approved.discard(id)
+        self.refused.pop(id, None)
         call = self._calls[id]
         if call.is_over:
             return

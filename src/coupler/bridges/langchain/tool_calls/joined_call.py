@@ -70,6 +70,9 @@ class JoinedCall(Call):
 
     async def permitted(self, *, deadline: float | None = None) -> bool:
         """Whether the call may go on; it is asked once, here or before."""
+        if self._key in self._calls.refused:
+            self._refused = self._calls.refused[self._key]
+            return False
         if self._key in self._calls.permitted:
             self._is_permitted = True
             return True
