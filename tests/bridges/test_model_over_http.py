@@ -90,6 +90,22 @@ def test_why_it_stopped_is_the_stop_reason(talk, finish, stop):
 
 
 @pytest.mark.parametrize(
+    "refused",
+    [says("I w", finish="content_filter"), refuses(400, "The prompt was filtered", "content_filter")],
+)
+def test_what_a_filter_refuses_is_no_part_of_the_conversation_afterwards(talk, refused):
+    server, client, session = talk(says("yes"), refused, says("fine"))
+    client.prompt(session, "good")
+
+    _, answer = client.prompt(session, "bad")
+    client.prompt(session, "better")
+
+    assert answer["result"]["stopReason"] == "refusal"
+    asked = [message["content"] for message in server.asked[2]["messages"]]
+    assert asked == ["good", "yes", "better"]
+
+
+@pytest.mark.parametrize(
     ("reply", "kind", "hint"),
     [
         (UNAUTHORIZED, "auth", "check the API key"),

@@ -147,8 +147,11 @@ class GraphAgent(AdoptedAgent):
 
     async def _end_with(self, error: Exception, run: GraphRun, projection: Projection) -> StopReason:
         projection.fail_open()
-        await run.look_where_it_stopped()
         stop = stop_of_error(error)
+        if stop == "refusal":
+            run.forget_prompt()
+            return stop
+        await run.look_where_it_stopped()
         if stop is not None:
             return stop
         if isinstance(error, StoreError):

@@ -41,6 +41,9 @@ LAST_LOOK = 1.0
 MOST_MISFITS = 3
 """Answers in one prompt that may be of no use to the graph before the prompt fails."""
 
+_PROGRESS = frozenset({"checkpoint", "unfinished", "asked"})
+"""What the agent's state says of how far the conversation has come."""
+
 STOPPED = "the agent stopped before this was done"
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
 
@@ -66,9 +69,11 @@ class GraphRun:
         self._values: Any = None
         self._is_waiting = False
         self._misfits = 0
+        self._before: dict[str, Any] = {}
 
     async def perform(self) -> StopReason | None:
         """Run the graph to its end, as often as it stops to ask something."""
+        self._before = {key: each for key, each in self._session.state.items() if key in _PROGRESS}
         await self._drop_what_was_not_answered()
         given = await self._given()
         await self._go_on(given, self._config(self._session.state.get("checkpoint")))
@@ -85,6 +90,8 @@ class GraphRun:
         self._fail_what_waits()
         await self._say_output()
         self._current.board.finish()
+        if self._projection.stop == "refusal":
+            self.forget_prompt()
         return self._projection.stop
 
     async def _go_on(self, given: Any, config: RunnableConfig) -> None:
@@ -125,6 +132,11 @@ class GraphRun:
             if isinstance(task.state, StateSnapshot):
                 yield from self._shape.messages(task.state.values)
                 yield from self._messages_below(task.state)
+
+    def forget_prompt(self) -> None:
+        """The prompt was refused, and clients know that it is no part of the conversation then."""
+        rest = {key: each for key, each in self._session.state.items() if key not in _PROGRESS}
+        self._session.state = {**rest, "checkpoint": None, **self._before}
 
     async def look_where_it_stopped(self) -> None:
         """The run was cut off: the next one goes on from where it came to."""

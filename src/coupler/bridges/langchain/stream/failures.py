@@ -104,6 +104,8 @@ _BY_NAME = {
     "OverloadedError": OVERLOADED,
 }
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "context window")
+_FILTERED = frozenset({"content_filter", "content_policy_violation"})
+"""What providers call a prompt that they answer with an error because of what it says."""
 _LIMITS = frozenset({"ModelCallLimitExceededError", "ToolCallLimitExceededError"})
 
 _STOPS: dict[str, StopReason] = {
@@ -125,7 +127,7 @@ def stop_of_error(error: BaseException) -> StopReason | None:
     """The stop reason that an exception stands for, if it is no failure."""
     if isinstance(error, GraphRecursionError) or type(error).__name__ in _LIMITS:
         return "max_turn_requests"
-    return None
+    return "refusal" if any(map(_is_filtered, _causes(error))) else None
 
 
 def stop_of_message(message: BaseMessage) -> StopReason | None:
@@ -198,6 +200,12 @@ def _is_garbled(error: BaseException) -> bool:
     if isinstance(error, JSONDecodeError | UnicodeDecodeError):
         return True
     return isinstance(error, ValueError) and _NOTHING_CAME in str(error)
+
+
+def _is_filtered(error: BaseException) -> bool:
+    if type(error).__name__ == "ContentFilterFinishReasonError":
+        return True
+    return getattr(error, "status_code", None) == 400 and getattr(error, "code", None) in _FILTERED
 
 
 def _by_status(error: BaseException) -> Trouble | None:
