@@ -1,6 +1,8 @@
 """What becomes of trouble with a model: an error that says what to do, a stop reason, or a visible retry."""
 
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from langchain.agents import create_agent
@@ -172,3 +174,8 @@ def test_providers_that_langchain_does_not_sort_are_known_by_status_or_name(erro
 )
 def test_a_wish_to_come_back_later_is_read_if_it_is_one(headers, seconds):
     assert retry_after(RefusedError(429, **headers)) == seconds
+
+
+def test_a_date_to_come_back_at_is_so_many_seconds_away():
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    assert 50 < retry_after(RefusedError(429, **{"retry-after": date})) <= 60

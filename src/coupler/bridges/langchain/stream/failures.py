@@ -7,7 +7,9 @@ else is told by its status code or its name, because the packages of the provide
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -185,14 +187,27 @@ def retry_after(error: BaseException) -> float | None:
         headers = getattr(getattr(each, "response", None), "headers", None)
         if headers is None:
             continue
-        for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        for name, read in (
+            ("retry-after-ms", _milliseconds),
+            ("retry-after", float),
+            ("retry-after", _until),
+        ):
             try:
-                seconds = float(headers.get(name)) * unit
-            except (TypeError, ValueError):
+                seconds = read(headers.get(name))
+            except (TypeError, ValueError, OverflowError):
                 continue
             if 0 <= seconds <= LONGEST_HINT:
                 return seconds
     return None
+
+
+def _milliseconds(text: str) -> float:
+    return float(text) / 1000
+
+
+def _until(date: str) -> float:
+    """Seconds until a date as HTTP writes it."""
+    return parsedate_to_datetime(date).timestamp() - time.time()
 
 
 def _is_garbled(error: BaseException) -> bool:
