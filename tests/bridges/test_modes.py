@@ -5,14 +5,15 @@ import pytest
 from agent.steps import asks, end_of
 from bridges.acting import by_id
 from bridges.ordering import selected
+from bridges.test_served_mcp import CLERK
 from coupler import acp
 
 ALL = ["write_file", "read_file", "run_command", "lookup", "store"]
 
 
-def opened(at):
+def opened(at, *servers):
     """What a session is told when it is opened again."""
-    params = {"sessionId": at.id, "cwd": str(at.cwd), "mcpServers": []}
+    params = {"sessionId": at.id, "cwd": str(at.cwd), "mcpServers": [*servers]}
     return at.client.call("session/resume", params)["result"]
 
 
@@ -61,6 +62,20 @@ def test_planning_offers_no_executing_tools(order):
     at = order('agent = agent_with(acp.modes("planning"), tools=[*TOOLS, *TodoListMiddleware().tools])')
 
     assert at.tells()["tools"] == ["read_file", "write_todos"]
+
+
+@pytest.mark.parametrize("middleware", ["acp.tools(), acp.modes()", "acp.modes(), acp.tools()"])
+def test_the_tools_of_servers_are_those_of_the_mode_whichever_comes_first(order, middleware):
+    at = order(f"agent = agent_with({middleware}, tools=[])")
+    opened(at, CLERK)
+
+    offered = {}
+    for mode in ("agentic", "planning", "agentic"):
+        at.set_mode(mode)
+        offered[mode] = at.tells()["tools"]
+
+    assert {"read_memo", "count"} <= set(offered["agentic"])
+    assert offered["planning"] == ["read_memo"]
 
 
 def test_a_tool_that_the_mode_lacks_does_not_run_even_if_the_model_calls_it(order):

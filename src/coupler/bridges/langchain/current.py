@@ -36,6 +36,8 @@ class Current:
         self.presentation = presentation
         self.tools = tools
         """The tools by their names: those of the graph, and those that middleware adds."""
+        self.offers: Callable[[BaseTool], bool] | None = None
+        """Whether the mode that the session is in has a tool; None if there are no modes."""
         self.namespaces: dict[str, str] = {}
         """The tool calls in which graphs run, by the name that LangGraph gives the place."""
         self.board = PlanBoard(turn)

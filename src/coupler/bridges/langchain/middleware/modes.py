@@ -101,6 +101,8 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _in_mode(self, served: Current, request: ModelRequest[Any]) -> ModelRequest[Any]:
         mode = self._mode(served)
+        # For middleware further in, which may add tools to those that are looked at here.
+        served.offers = lambda tool: _has(self._mode(served), served, tool)
         changes: dict[str, Any] = {}
         if mode.prompt is not None:
             changes["system_message"] = with_prompt(request.system_message, mode.prompt)

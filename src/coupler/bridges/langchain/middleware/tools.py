@@ -77,9 +77,10 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         if self._offers_mcp:
             taken = names_of(request.tools)
             found = await mcp_tools(served.session, self._prefix, taken=taken)
-            if found:
-                served.tools.update({tool.name: tool for tool in found})
-                request = request.override(tools=[*request.tools, *found])
+            served.tools.update({tool.name: tool for tool in found})
+            offered = [tool for tool in found if served.offers is None or served.offers(tool)]
+            if offered:
+                request = request.override(tools=[*request.tools, *offered])
         return await handler(request)
 
     def wrap_tool_call(
