@@ -9,7 +9,7 @@ from langchain_core.tools import tool
 
 from bridges.scripted_model import ScriptedModel, call, think, used
 from client.stage import run
-from coupler import connect
+from coupler import acp, connect
 from coupler.agent.adoption import adopt
 from coupler.agent.serve_options import ServeOptions
 from coupler.events import Compaction
@@ -138,3 +138,18 @@ def test_how_full_the_context_is_is_told_if_the_model_knows_its_size():
     reply = reply_of(create_agent(model, [add]))
 
     assert (reply.usage.context_used, reply.usage.context_size) == (100, 1000)
+
+
+@pytest.mark.parametrize(
+    "choosing",
+    [lambda model: acp.models({"small": model}), lambda model: acp.modes(acp.Mode("small", model=model))],
+    ids=["by the user", "by the mode"],
+)
+def test_how_full_the_context_is_is_told_of_a_model_that_was_chosen(choosing):
+    script = [["Fine.", used(90, 10)]]
+    large = ScriptedModel(script=script, profile={"max_input_tokens": 1000})
+    small = ScriptedModel(script=script, profile={"max_input_tokens": 500})
+
+    reply = reply_of(create_agent(large, [add], middleware=[choosing(small)]))
+
+    assert (reply.usage.context_used, reply.usage.context_size) == (100, 500)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from coupler.bridges.langchain.middleware.plan_board import PlanBoard
@@ -29,13 +30,20 @@ class Current:
     """One prompt in one session."""
 
     def __init__(
-        self, turn: Turn, calls: ToolCalls, presentation: Presentation, tools: dict[str, BaseTool]
+        self,
+        turn: Turn,
+        calls: ToolCalls,
+        presentation: Presentation,
+        tools: dict[str, BaseTool],
+        sizes: Mapping[str | None, int] = MappingProxyType({}),
     ) -> None:
         self.turn = turn
         self.calls = calls
         self.presentation = presentation
         self.tools = tools
         """The tools by their names: those of the graph, and those that middleware adds."""
+        self.sizes = {**sizes}
+        """The tokens that models can read, by the names of the models, as far as that is known."""
         self.offers: Callable[[BaseTool], bool] | None = None
         """Whether the mode that the session is in has a tool; None if there are no modes."""
         self.namespaces: dict[str, str] = {}

@@ -131,8 +131,8 @@ class GraphAgent(AdoptedAgent):
         """Run the graph for one prompt, as often as it stops to ask something."""
         presentation = Presentation(turn.session.cwd, turn.session.roots)
         tools: dict[str, BaseTool] = dict(self.tools)
-        current = Current(turn, ToolCalls(turn, presentation, tools), presentation, tools)
-        projection = Projection(current, self._look, Usage(turn, self._sizes))
+        current = Current(turn, ToolCalls(turn, presentation, tools), presentation, tools, self._sizes)
+        projection = Projection(current, self._look, Usage(turn, current.sizes))
         enter(current)
         run = GraphRun(self._with_saver(), self._checkpointer, self._shape, current, projection)
         try:

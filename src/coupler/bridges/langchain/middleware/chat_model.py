@@ -1,4 +1,7 @@
-"""Models by their names, made once: to make one loads its provider's package and opens connections."""
+"""Models that the user or a mode chooses, made once by their names.
+
+To make one loads its provider's package and opens connections.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from langchain.chat_models import init_chat_model
 
+from coupler.bridges.langchain.stream.context_size import context_size
+
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
+    from coupler.bridges.langchain.current import Current
 
-def chat_model(model: Any) -> BaseChatModel:
+
+def chosen_model(served: Current, model: Any) -> BaseChatModel:
     """The model of this name, as `init_chat_model` knows them, or the model itself."""
     made: BaseChatModel = _named(model) if isinstance(model, str) else model
+    served.sizes |= context_size(made)
     return made
 
 

@@ -10,7 +10,7 @@ from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from coupler.agent.option import Select
 from coupler.bridges.langchain.current import current
 from coupler.bridges.langchain.declared import Declared, marked_schema
-from coupler.bridges.langchain.middleware.chat_model import chat_model
+from coupler.bridges.langchain.middleware.chat_model import chosen_model
 from coupler.bridges.langchain.middleware.mode import Model
 
 OPTION = "model"
@@ -52,4 +52,4 @@ class ModelsMiddleware(AgentMiddleware[Any, Any, Any]):
         if served is None:
             return request
         model = self._models.get(str(served.session.options.get(OPTION, self._select.default)))
-        return request if model is None else request.override(model=chat_model(model))
+        return request if model is None else request.override(model=chosen_model(served, model))

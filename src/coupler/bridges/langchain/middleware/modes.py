@@ -15,7 +15,7 @@ from coupler.bridges.langchain.addition import with_prompt
 from coupler.bridges.langchain.asking.permission import permit, permit_and_wait, refusal
 from coupler.bridges.langchain.current import Current, current
 from coupler.bridges.langchain.declared import Declared, marked_schema
-from coupler.bridges.langchain.middleware.chat_model import chat_model
+from coupler.bridges.langchain.middleware.chat_model import chosen_model
 from coupler.bridges.langchain.middleware.mode import PRESETS, Mode, modes_of
 from coupler.bridges.langchain.middleware.permissions import (
     Result,
@@ -111,7 +111,7 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
             if not changes["tools"]:
                 changes["tool_choice"] = None
         if mode.model is not None:
-            changes["model"] = chat_model(mode.model)
+            changes["model"] = chosen_model(served, mode.model)
         return request.override(**changes) if changes else request
 
 

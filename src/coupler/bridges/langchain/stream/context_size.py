@@ -1,7 +1,8 @@
 """How much the models of a graph can read, as far as LangChain knows it.
 
-A compiled graph does not say which models it asks; they are in the variables of its nodes' functions. A model
-that is not found there is no trouble: then it is not told how full its context is.
+A compiled graph does not say which models it asks; they are in the variables of its nodes' functions, and
+those that the user chooses are with the middleware that offers them. A model that is not found is no
+trouble: then it is not told how full its context is.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ def context_sizes(graph: Pregel[Any, Any, Any, Any]) -> dict[str | None, int]:
     """The tokens that each model takes, by the name under which LangChain reports its calls."""
     sizes: dict[str | None, int] = {}
     for model in _models(graph):
-        size = (model.profile or {}).get("max_input_tokens")
-        if isinstance(size, int) and size > 0:
-            sizes[_name_of(model)] = size
+        sizes |= context_size(model)
     return sizes
+
+
+def context_size(model: object) -> dict[str | None, int]:
+    """The same of one model; nothing if it does not say."""
+    if not isinstance(model, BaseChatModel):
+        return {}
+    size = (model.profile or {}).get("max_input_tokens")
+    return {_name_of(model): size} if isinstance(size, int) and size > 0 else {}
 
 
 def _models(graph: Pregel[Any, Any, Any, Any]) -> Iterator[BaseChatModel]:
