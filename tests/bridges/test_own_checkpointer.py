@@ -4,15 +4,20 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from bridges.acting import HERE, Stage
 from coupler.bridges.langchain.graph_agent import GraphAgent
 from coupler.bridges.langchain.graph_run import GraphRun
+from coupler.bridges.langchain.state import foreign_threads
 from coupler.bridges.langchain.stream.model_run import Look
-from raw_client import texts
+from coupler.events import Content, ToolOutput, ToolUpdate
+from coupler.schema.v1 import ImageContent
+from raw_client import PATIENCE, texts
 from sessions.steps import listed, setup
 
 REMEMBERING = HERE / "graphs" / "remembering.py"
@@ -32,11 +37,14 @@ def idle_graph(saver):
     return builder.compile(checkpointer=saver)
 
 
+def agent_of(saver):
+    return GraphAgent(idle_graph(saver), ("module", "agent"), "agent", look=Look(), store=None)
+
+
 @pytest.fixture
 def incapable():
     """A graph whose checkpointer does nothing that a checkpointer may leave out."""
-    graph = idle_graph(BaseCheckpointSaver())
-    return GraphAgent(graph, ("module", "agent"), "agent", look=Look(), store=None)
+    return agent_of(BaseCheckpointSaver())
 
 
 def test_a_fork_remembers_and_goes_its_own_way(stage):
@@ -67,6 +75,64 @@ def test_a_thread_that_cannot_be_deleted_is_told_of_in_the_log(incapable, caplog
 
 def test_threads_that_cannot_be_listed_are_none(incapable):
     assert asyncio.run(incapable.foreign(set())) == []
+
+
+def test_a_thread_of_many_steps_hides_no_other_and_a_saver_that_is_locked_while_it_lists_is_no_trouble(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(foreign_threads, "MOST_CHECKPOINTS", 3)
+
+    async def list_threads():
+        async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "own")) as saver:
+            agent = agent_of(saver)
+            for thread in ("old", "busy", "busy", "busy"):
+                await agent.graph.ainvoke({"messages": ["hello"]}, {"configurable": {"thread_id": thread}})
+            async with asyncio.timeout(PATIENCE):
+                return {found.id: found.title for found in await agent.foreign({"known"})}
+
+    assert asyncio.run(list_threads()) == {"old": "hello", "busy": "hello"}
+
+
+def test_a_thread_that_has_lost_its_beginning_is_found_by_its_end():
+    saver = InMemorySaver()
+    agent = agent_of(saver)
+    for _ in range(2):
+        agent.graph.invoke({"messages": ["hello"]}, {"configurable": {"thread_id": "whole"}})
+    last = saver.get_tuple({"configurable": {"thread_id": "whole"}})
+    place = {"configurable": {"thread_id": "cut", "checkpoint_ns": ""}}
+    saver.put(place, last.checkpoint, last.metadata, last.checkpoint["channel_versions"])
+
+    found = asyncio.run(agent.foreign({"whole"}))
+
+    assert [session.id for session in found] == ["cut"]
+
+
+def test_a_thread_is_told_with_its_images_and_each_of_two_calls_with_one_id():
+    agent = agent_of(InMemorySaver())
+    messages = [
+        HumanMessage("Add twice.", id="asked"),
+        *(
+            message
+            for number in (1, 2)
+            for message in (
+                AIMessage(
+                    "", id=f"ai{number}", tool_calls=[{"name": "add", "args": {"a": number}, "id": "0"}]
+                ),
+                ToolMessage(f"is {number}", tool_call_id="0"),
+            )
+        ),
+        AIMessage([{"type": "image", "base64": "aa", "mime_type": "image/gif"}], id="shown"),
+    ]
+    place = {"configurable": {"thread_id": "elsewhere"}}
+    agent.graph.update_state(place, {"messages": messages}, as_node="nothing")
+
+    [session] = asyncio.run(agent.foreign(set()))
+
+    [(_, *told)] = session.turns
+    begun = [event for event in told if isinstance(event, ToolUpdate) and event.status == "pending"]
+    outputs = {event.id: event.item.content.text for event in told if isinstance(event, ToolOutput)}
+    assert [(call.raw_input, outputs[call.id]) for call in begun] == [({"a": 1}, "is 1"), ({"a": 2}, "is 2")]
+    assert told[-1] == Content(ImageContent("aa", "image/gif"), "agent", "shown")
 
 
 @pytest.mark.parametrize("state", [None, {}, "of another agent"])

@@ -14,11 +14,11 @@ from msgspec import Raw
 
 from coupler.agent.foreign import ForeignSession
 from coupler.agent.json_value import json_value
-from coupler.bridges.langchain.stream.content import blocks_of
+from coupler.bridges.langchain.stream.content import blocks_of, citations, for_client
 from coupler.bridges.langchain.tool_calls.presentation import Presentation
-from coupler.events import Text, Thought, ToolOutput, ToolUpdate
+from coupler.events import Content, Text, Thought, ToolOutput, ToolUpdate
 from coupler.events.record import Recorded, UserMessage
-from coupler.schema.v1 import Content
+from coupler.schema.v1 import Content as ToolContent
 
 if TYPE_CHECKING:
     from langchain_core.messages import ToolCall
@@ -30,8 +30,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coupler.bridges.langchain")
 
-MOST_CHECKPOINTS = 1000
-"""Checkpoints, the latest first, among which threads are looked for."""
+MOST_THREADS = 1000
+"""Threads, those first that were begun last, of which each listing takes notice."""
+
+MOST_CHECKPOINTS = 100
+"""Checkpoints, the latest first, among which threads are looked for that have lost their beginnings."""
+
+BEGINNINGS = (-1, 0)
+"""The steps that a thread begins with: by a run, or by an update from outside."""
 
 LONGEST_TITLE = 80
 
@@ -45,21 +51,35 @@ async def foreign_threads(
 ) -> list[ForeignSession]:
     """The threads with messages in them that are not known by their ids."""
     found: list[ForeignSession] = []
-    seen = set(known)
     try:
-        async for each in saver.alist(None, limit=MOST_CHECKPOINTS):
-            place = each.config["configurable"]
-            thread = str(place["thread_id"])
-            if place.get("checkpoint_ns") or thread in seen:
-                continue
-            seen.add(thread)
-            state = await graph.aget_state(each.config)
-            messages = shape.messages(state.values)
-            if messages:
-                found.append(_Thread(each, messages, tools).as_session(thread))
+        threads = [thread for thread in await _threads(saver) if thread not in known]
     except NotImplementedError:
         log.info("the graph's checkpointer lists no threads")
+        return []
+    for thread in threads:
+        last = await saver.aget_tuple({"configurable": {"thread_id": thread, "checkpoint_ns": ""}})
+        if last is None:
+            continue
+        state = await graph.aget_state(last.config)
+        messages = shape.messages(state.values)
+        if messages:
+            found.append(_Thread(last, messages, tools).as_session(thread))
     return found
+
+
+async def _threads(saver: BaseCheckpointSaver[Any]) -> list[str]:
+    """The threads by their beginnings, of which each has few, and they are small.
+
+    Their names are collected before anything else is asked for: some savers are locked as long as they list.
+    """
+    found: dict[str, None] = {}
+    looks: list[tuple[dict[str, Any] | None, int]] = [({"step": step}, MOST_THREADS) for step in BEGINNINGS]
+    for beginning, limit in [*looks, (None, MOST_CHECKPOINTS)]:
+        async for each in saver.alist(None, filter=beginning, limit=limit):
+            place = each.config["configurable"]
+            if not place.get("checkpoint_ns"):
+                found[str(place["thread_id"])] = None
+    return [*found]
 
 
 class _Thread:
@@ -74,6 +94,8 @@ class _Thread:
         cwd = (last.metadata or {}).get("cwd")
         self._cwd = cwd if isinstance(cwd, str) and os.path.isabs(cwd) else os.getcwd()  # noqa: PTH109, PTH117
         self._presentation = Presentation(self._cwd)
+        self._calls: dict[str, str] = {}
+        """By the model's ids, the ids of the calls that were made last: some models count from nothing."""
 
     def as_session(self, thread: str) -> ForeignSession:
         """The thread under its own id, at its latest checkpoint."""
@@ -111,21 +133,21 @@ class _Thread:
             yield UserMessage(key, tuple(Raw(msgspec.json.encode(block)) for block in blocks))
         elif isinstance(message, AIMessage):
             for block in message.content_blocks:
-                if block["type"] == "text" and block["text"]:
-                    yield Text(str(block["text"]), key)
-                elif block["type"] == "reasoning" and block.get("reasoning"):
-                    yield Thought(str(block["reasoning"]), key)
-            yield from (self._call(call) for call in message.tool_calls)
+                yield from _said(dict(block), key)
+            yield from (self._call(call, f"{key}_{at}") for at, call in enumerate(message.tool_calls))
         elif isinstance(message, ToolMessage):
+            call_id = self._calls.get(message.tool_call_id, message.tool_call_id)
             for shown in blocks_of(message.content):
-                yield ToolOutput(message.tool_call_id, Content(shown))
+                yield ToolOutput(call_id, ToolContent(shown))
             status = "failed" if message.status == "error" else "completed"
-            yield ToolUpdate(id=message.tool_call_id, status=status)
+            yield ToolUpdate(id=call_id, status=status)
 
-    def _call(self, call: ToolCall) -> ToolUpdate:
+    def _call(self, call: ToolCall, unlike: str) -> ToolUpdate:
         name, arguments, tool = call["name"], call["args"], self._tools.get(call["name"])
+        own = call["id"] or unlike
+        self._calls[own] = f"{own}_{unlike}" if own in self._calls else own
         return ToolUpdate(
-            id=call["id"] or "",
+            id=self._calls[own],
             title=self._presentation.title(name, tool, arguments),
             kind=self._presentation.kind(name, tool, arguments),
             status="pending",
@@ -133,3 +155,13 @@ class _Thread:
             locations=self._presentation.locations(name, arguments),
             raw_input=json_value(arguments),
         )
+
+
+def _said(block: dict[str, Any], key: str) -> Iterator[Recorded]:
+    if block["type"] == "text" and block["text"]:
+        yield Text(str(block["text"]), key)
+    elif block["type"] == "reasoning" and block.get("reasoning"):
+        yield Thought(str(block["reasoning"]), key)
+    elif (shown := for_client(block)) is not None:
+        yield Content(shown, "agent", key)
+    yield from (Content(link, "agent", key) for link in citations(block))
