@@ -308,6 +308,22 @@ def test_a_schema_that_no_form_can_show_is_answered_with_json(order):
     assert '"items"' in at.asked[0]["params"]["message"]
 
 
+def test_an_answer_that_may_be_left_out_is_asked_for_as_what_it_is(order):
+    at = order(asking("Who?", ", response_schema=str | None"), forms=True)
+
+    assert at.says("go", reply=accepted(value="me")) == "'me'"
+    assert at.asked[0]["params"]["message"] == "Who?"
+
+
+def test_a_question_whose_answers_never_fit_is_told_of_and_ends_the_turn(order):
+    at = order(asking("How many?", ", response_schema=int"), forms=True)
+
+    answer = at.says("go", reply=accepted(value="many"))
+
+    assert "The agent's question has no answer" in answer
+    assert "whole number" in answer
+
+
 def test_an_answer_that_the_graph_cannot_use_is_asked_for_again(order):
     at = order(asking("Which?", ", response_schema=list[int]"), forms=True)
     replies = iter([accepted(value='["one"]'), accepted(value="[1]")])

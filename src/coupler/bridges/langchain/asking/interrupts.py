@@ -17,7 +17,7 @@ from langgraph.types import Command, Interrupt
 
 from coupler.agent.form import Form, FormError
 from coupler.agent.json_value import json_value
-from coupler.agent.question import is_for_chat
+from coupler.agent.question import ASKED_IN_CHAT, is_for_chat
 from coupler.agent.sensitive import names_secret
 from coupler.bridges.langchain.asking.permission import DECISIONS, USUAL, Decision, DecisionName, permit
 
@@ -215,7 +215,12 @@ def _known(decisions: object) -> tuple[DecisionName, ...]:
 async def _ask(interrupt: Interrupt[Any], current: Current) -> Any:
     question, spec = _posed(interrupt)
     answer = await current.turn.ask(question, _form(spec))
-    return answer.value if answer.accepted else _NONE
+    if answer.accepted:
+        return answer.value
+    if answer.reason not in (None, ASKED_IN_CHAT):
+        # Not the user's wish: without a word nobody would know why the turn is over.
+        await current.turn.notice("The agent's question has no answer", answer.reason, severity="warning")
+    return _NONE
 
 
 def _posed(interrupt: Interrupt[Any]) -> tuple[str, Any]:
@@ -264,7 +269,7 @@ def _form(spec: Any) -> Any:
 def _spec(interrupt: Interrupt[Any]) -> Any:
     """What is asked for: by the schema, or by choices among the value, or else a text."""
     if isinstance(interrupt.response_schema, Mapping):
-        return interrupt.response_schema
+        return _without_null(interrupt.response_schema)
     value = interrupt.value
     choices = (
         next((value[key] for key in _CHOICES if key in value), None) if isinstance(value, Mapping) else None
@@ -272,6 +277,17 @@ def _spec(interrupt: Interrupt[Any]) -> Any:
     if isinstance(choices, list | tuple) and choices and all(isinstance(each, str) for each in choices):
         return {"type": "string", "enum": list(dict.fromkeys(choices))}
     return str
+
+
+def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema of something or nothing as that of something: who answers with nothing declines."""
+    options = schema.get("anyOf")
+    if not isinstance(options, list):
+        return schema
+    wanted = [each for each in options if isinstance(each, Mapping) and each.get("type") != "null"]
+    if len(wanted) != 1 or len(options) != 2:
+        return schema
+    return {**{key: each for key, each in schema.items() if key != "anyOf"}, **wanted[0]}
 
 
 def _question(value: object) -> str:
