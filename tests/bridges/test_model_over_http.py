@@ -128,6 +128,30 @@ def test_an_error_says_what_it_is_and_what_to_do_and_the_session_goes_on(talk, r
     assert (texts(updates), answer["result"]["stopReason"]) == ("again", "end_turn")
 
 
+VIDEO = {"type": "resource", "resource": {"uri": "file:///a.mp4", "blob": "AAAA", "mimeType": "video/mp4"}}
+
+
+@pytest.mark.parametrize(
+    ("block", "refused"),
+    [
+        ({"type": "text", "text": "a long story"}, TOO_LONG),
+        ({"type": "image", "data": "AAAA", "mimeType": "image/x-odd"}, refuses(400, "You uploaded nonsense")),
+        (VIDEO, says("never asked for")),  # langchain_openai itself refuses it
+    ],
+)
+def test_a_prompt_that_the_model_cannot_read_is_no_end_of_the_conversation(talk, block, refused):
+    server, client, session = talk(says("yes"), refused)
+    client.prompt(session, "good")
+
+    answer = client.call("session/prompt", {"sessionId": session, "prompt": [block]})
+    assert "error" in answer
+
+    server.replies = [says("fine")]
+    updates, _ = client.prompt(session, "better")
+    assert texts(updates) == "fine"
+    assert [message["content"] for message in server.asked[-1]["messages"]] == ["good", "yes", "better"]
+
+
 def test_how_long_to_wait_is_told_as_a_number(talk):
     _, client, session = talk(RATE_LIMITED)
     data = client.prompt(session, "hi")[1]["error"]["data"]

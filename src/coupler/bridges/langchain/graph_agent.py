@@ -24,7 +24,7 @@ from coupler.bridges.langchain.shape import Shape
 from coupler.bridges.langchain.state.saver import copy_thread, file_beside, savers
 from coupler.bridges.langchain.state.saver_in_threads import awaitable
 from coupler.bridges.langchain.stream.context_size import context_sizes
-from coupler.bridges.langchain.stream.failures import failure_of, stop_of_error
+from coupler.bridges.langchain.stream.failures import cannot_be_read, failure_of, stop_of_error
 from coupler.bridges.langchain.stream.model_run import Look
 from coupler.bridges.langchain.stream.projection import Projection
 from coupler.bridges.langchain.stream.retries import listen_for_retries
@@ -148,10 +148,12 @@ class GraphAgent(AdoptedAgent):
     async def _end_with(self, error: Exception, run: GraphRun, projection: Projection) -> StopReason:
         projection.fail_open()
         stop = stop_of_error(error)
-        if stop == "refusal":
+        # A prompt that no model can read would make an end of the conversation.
+        is_wasted = not projection.has_spoken and cannot_be_read(error, projection.model_error)
+        if stop == "refusal" or is_wasted:
             run.forget_prompt()
-            return stop
-        await run.look_where_it_stopped()
+        else:
+            await run.look_where_it_stopped()
         if stop is not None:
             return stop
         if isinstance(error, StoreError):

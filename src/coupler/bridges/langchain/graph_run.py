@@ -134,7 +134,10 @@ class GraphRun:
                 yield from self._messages_below(task.state)
 
     def forget_prompt(self) -> None:
-        """The prompt was refused, and clients know that it is no part of the conversation then."""
+        """The prompt was refused, or could not be read: it is no part of the conversation.
+
+        Clients know that of refused ones, and the user is told of the others.
+        """
         rest = {key: each for key, each in self._session.state.items() if key not in _PROGRESS}
         self._session.state = {**rest, "checkpoint": None, **self._before}
 

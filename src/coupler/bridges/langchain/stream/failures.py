@@ -168,6 +168,13 @@ def trouble_of(error: BaseException, of_model: BaseException | None = None) -> T
     return None
 
 
+def cannot_be_read(error: BaseException, of_model: BaseException | None) -> bool:
+    """Whether a model, which failed with `of_model` for certain, will fail again at whatever is said next."""
+    if of_model is None or not any(each is of_model for each in _causes(error)):
+        return False
+    return trouble_of(error, of_model) in (None, CONTEXT)
+
+
 def failure_of(error: BaseException, of_model: BaseException | None = None) -> TurnFailedError | None:
     """The answer to the prompt for trouble with the model; None for what the agent's own code raised."""
     trouble = trouble_of(error, of_model)
