@@ -134,6 +134,30 @@ def test_what_a_killed_process_has_not_answered_is_not_remembered(start):
         leave(second)
 
 
+def test_a_graph_inside_of_the_graph_keeps_the_memory_of_its_own(order):
+    at = order(
+        """
+import operator
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
+
+class Memory(TypedDict):
+    heard: Annotated[list[str], operator.add]
+
+graph = StateGraph(Memory).add_node("rest", lambda state: {}).add_edge(START, "rest")
+inner = graph.compile(checkpointer=True)
+
+async def ask(state):
+    known = await inner.ainvoke({"heard": [state["messages"][-1].text]})
+    return {"messages": [AIMessage(" ".join(known["heard"]))]}
+
+agent = StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").compile()
+"""
+    )
+
+    assert [at.says(text) for text in ("a", "b", "c")] == ["a", "a b", "a b c"]
+
+
 def test_sessions_that_are_not_kept_remember_as_long_as_they_are_open(start, tmp_path):
     with start(HERE / "graphs" / "shapes.py:static", "--no-store") as client:
         session = client.new_session("/")

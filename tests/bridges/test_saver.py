@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 
 from coupler.bridges.langchain.state import saver as module
 from coupler.bridges.langchain.state.saver import Savers
@@ -108,3 +109,22 @@ def test_a_file_that_could_not_be_opened_can_be_used_afterwards(tmp_path):
         return raised.value
 
     assert str(path) in asyncio.run(try_twice()).message
+
+
+def test_only_what_was_known_at_a_checkpoint_is_kept_with_it(tmp_path):
+    path = str(tmp_path / "store.langgraph")
+
+    async def prune():
+        savers = Savers()
+        saver = savers.take(path)
+        ids = []
+        for place in ("", "inner", "task:1", "", "inner", "task:2", ""):
+            config = {"configurable": {"thread_id": "t", "checkpoint_ns": place}}
+            ids.append((checkpoint := empty_checkpoint())["id"])
+            await saver.aput(config, checkpoint, {}, {})
+        await saver.keep_only("t", ids[3])
+        kept = {each.config["configurable"]["checkpoint_id"] async for each in saver.alist(None)}
+        await savers.leave(path)
+        return [index for index, id in enumerate(ids) if id in kept]
+
+    assert asyncio.run(prune()) == [1, 3]

@@ -129,14 +129,19 @@ class Saver(AsyncSqliteSaver):
                 await self.conn.execute(f"DELETE FROM {table} WHERE thread_id = ?", (thread_id,))
 
     async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
-        """Remove what leads to a checkpoint, and what came after it but was never answered."""
+        """Remove what leads to a checkpoint, and what came after it but was never answered.
+
+        Graphs inside of this one that have a memory of their own (`compile(checkpointer=True)`) keep what
+        they knew then: they are named without the task that they ran in, and ids grow with time.
+        """
         await self.setup()
         async with self._changing():
             for table in _COLUMNS:
                 await self.conn.execute(
                     f"DELETE FROM {table} "
-                    "WHERE thread_id = ? AND NOT (checkpoint_ns = '' AND checkpoint_id = ?)",
-                    (thread_id, checkpoint_id),
+                    "WHERE thread_id = ? AND NOT (checkpoint_ns = '' AND checkpoint_id = ?) "
+                    "AND (checkpoint_ns = '' OR checkpoint_ns LIKE '%:%' OR checkpoint_id > ?)",
+                    (thread_id, checkpoint_id, checkpoint_id),
                 )
 
     @asynccontextmanager
