@@ -201,6 +201,32 @@ agent = agent_with(acp.permissions({"confirm": "ask"}), tools=[confirm, lookup])
     assert [call["status"] for call in at.calls.values()] == ["completed", "completed"]
 
 
+@pytest.mark.parametrize(
+    "asking_first",
+    [
+        'acp.permissions({"confirm": acp.Rule("ask", decisions=("approve", "edit", "reject"))})',
+        'acp.permissions({"confirm": "ask"}), HumanInTheLoopMiddleware({"confirm": True})',
+    ],
+)
+def test_a_tool_that_asks_in_the_middle_is_changed_once(order, asking_first):
+    at = order(CONFIRMS.replace("agent_with(", f"agent_with({asking_first}, "), forms=True)
+
+    ((status, content),) = at.does(
+        ("confirm", {"what": "a"}),
+        reply=lambda frame: (
+            "edit"
+            if "options" in frame["params"]
+            else accepted(value="yes")
+            if "value" in frame["params"]["requestedSchema"]["properties"]
+            else accepted(what="b")
+        ),
+    )
+
+    asked = [frame["params"].get("message", "permission") for frame in at.asked]
+    assert asked == ["permission", "Confirm: a", "And b?"]
+    assert (status, content.splitlines()[-1]) == ("success", "yes")
+
+
 def test_two_questions_at_once_are_two_forms_and_each_gets_its_own_answer(order):
     at = order(
         """

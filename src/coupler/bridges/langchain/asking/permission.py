@@ -19,6 +19,7 @@ from msgspec import UNSET
 from coupler.agent.json_value import json_value
 from coupler.bridges.langchain.asking.arguments_form import arguments_form
 from coupler.bridges.langchain.tool_calls.arguments import Arguments
+from coupler.bridges.langchain.tool_calls.calls import Edit
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
 from coupler.bridges.langchain.tool_calls.judged import Judged
 from coupler.bridges.langchain.tool_calls.kinds import about_tool
@@ -109,6 +110,8 @@ async def permit(
         return Decision("reject", args, f"not permitted: {because or 'it is denied'}")
     calls, parent = current.calls, current.call_id
     key = calls.key(call["id"] or "", parent)
+    if (edit := calls.edited.get(key)) is not None and edit[:2] == (call["name"], args):
+        return Decision("edit", dict(edit.after))
     # What was decided before was decided about this tool and these arguments: others are a new question.
     calls.withdraw(key, call["name"], args)
     calls.announce(key, call["name"], args, parent=parent)
@@ -246,9 +249,13 @@ async def _filled_in(
     verdict = await current.session.project.permitting().judge(action)
     if verdict.decision == "deny":
         return Decision("reject", args, f"not permitted: {verdict.reason}")
+    if changed == args:
+        _go_on(current.calls, key, name, args)
+        return Decision("approve", args)
     current.calls.rewrite(key, changed)
+    current.calls.edited[key] = Edit(name, args, changed)
     _go_on(current.calls, key, name, changed)
-    return Decision("edit" if changed != args else "approve", changed)
+    return Decision("edit", changed)
 
 
 def _as_asked(

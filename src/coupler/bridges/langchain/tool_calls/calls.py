@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET
 
@@ -43,6 +43,14 @@ GROWTH = 1.5
 """Times that arguments grow between two reports: so all reports together stay in proportion to the last."""
 
 
+class Edit(NamedTuple):
+    """What a model wanted to call a tool with, and what the user made of it."""
+
+    name: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
 class ToolCalls:
     """Everything that is told of tool calls goes through here."""
 
@@ -59,6 +67,8 @@ class ToolCalls:
         """Calls that were decided about already: nobody is asked again."""
         self.approved: set[str] = set()
         """Calls that the user was asked about and has approved: what one wants to ask, another has asked."""
+        self.edited: dict[str, Edit] = {}
+        """Calls that the user has changed: what is run again, after a question in it, is not asked about."""
         self.refused: dict[str, str] = {}
         """Calls that must not run although nobody else stops them, and why."""
 
@@ -242,6 +252,7 @@ class ToolCalls:
         self.permitted.discard(id)
         self.approved.discard(id)
         self.refused.pop(id, None)
+        self.edited.pop(id, None)
         call = self._calls[id]
         if call.is_over:
             return
