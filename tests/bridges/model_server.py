@@ -61,6 +61,24 @@ def refuses(status: int, message: str, code: str | None = None, retry_after: flo
     return Reply(status=status, body={"error": error}, headers=headers)
 
 
+def strictly(reply: Reply) -> Callable[[dict[str, Any]], Reply]:
+    """The reply, if every tool call in the conversation has a result; OpenAI refuses any other as well."""
+
+    def answer(request: dict[str, Any]) -> Reply:
+        unanswered: set[str] = set()
+        for message in request["messages"]:
+            if message["role"] == "tool":
+                if message["tool_call_id"] not in unanswered:
+                    return refuses(400, "a tool message must follow the call that it answers")
+                unanswered.discard(message["tool_call_id"])
+            elif unanswered:
+                return refuses(400, f"tool calls must be followed by their results: {unanswered}")
+            unanswered |= {call["id"] for call in message.get("tool_calls", ())}
+        return reply if not unanswered else refuses(400, f"tool calls without results: {unanswered}")
+
+    return answer
+
+
 UNAUTHORIZED = refuses(401, "Incorrect API key provided", "invalid_api_key")
 RATE_LIMITED = refuses(429, "Rate limit reached", "rate_limit_exceeded", retry_after=7)
 TOO_LONG = refuses(400, "This model's maximum context length is 10 tokens", "context_length_exceeded")

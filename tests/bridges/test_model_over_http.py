@@ -13,9 +13,12 @@ from bridges.model_server import (
     TOO_LONG,
     UNAUTHORIZED,
     ModelServer,
+    Reply,
+    call_deltas,
     calls,
     refuses,
     says,
+    strictly,
 )
 from raw_client import PATIENCE, is_answer_to, serve, texts
 
@@ -183,6 +186,55 @@ def test_a_cancel_while_the_model_is_silent_is_answered_at_once_and_kept(talk):
     assert answer["result"]["stopReason"] == "cancelled"
     updates, _ = client.prompt(session, "go on")
     assert texts(updates) == "after"
+
+
+def is_told(**fields):
+    """Whether an update says that much."""
+
+    def matches(frame):
+        update = frame.get("params", {}).get("update", {})
+        return fields.items() <= update.items()
+
+    return matches
+
+
+BESIDE = Reply(
+    [*call_deltas(0, "done", "add", {"a": 1, "b": 2}), *call_deltas(1, "open", "wait", {"seconds": 30})],
+    "tool_calls",
+)
+POINTS = [
+    pytest.param(
+        [Reply(call_deltas(0, "c", "add", {"a": 1, "b": 2}), "tool_calls", holds=True)],
+        is_told(sessionUpdate="tool_call"),
+        id="while arguments are written",
+    ),
+    pytest.param([calls("wait", "c", seconds=30)], is_told(status="in_progress"), id="in a tool"),
+    pytest.param([BESIDE], is_told(status="completed"), id="beside a call that is done"),
+    pytest.param(
+        [calls("add", "c", a=1, b=2), says("so", " far", holds=True)],
+        is_told(sessionUpdate="agent_message_chunk"),
+        id="in the answer after a tool",
+    ),
+]
+
+
+@pytest.mark.parametrize(("replies", "reached"), POINTS)
+def test_after_a_cancel_a_provider_that_is_strict_takes_the_conversation(talk, replies, reached):
+    server, client, session = talk(*replies)
+    server.hold()
+    request = client.prompt_request(session, "hi")
+    client.send(request)
+    client.read_until(reached)
+
+    client.send(cancel(session))
+    _, answer = end_of(client, request)
+    server.release()
+    assert answer["result"]["stopReason"] == "cancelled"
+
+    server.replies = [strictly(says("after"))]
+    for prompt in ("go on", "and on"):
+        updates, answer = client.prompt(session, prompt)
+        assert texts(updates) == "after", answer
 
 
 def test_an_agent_that_takes_no_notice_of_the_editors_mcp_servers_says_so_in_the_log(talk):

@@ -1,5 +1,6 @@
 """An agent whose model is behind the address in MODEL_URL."""
 
+import asyncio
 import os
 
 from langchain.agents import create_agent
@@ -11,6 +12,12 @@ def add(a: int, b: int) -> str:
     return str(a + b)
 
 
+async def wait(seconds: float) -> str:
+    """Wait."""
+    await asyncio.sleep(seconds)
+    return "waited"
+
+
 model = ChatOpenAI(
     model="scripted",
     base_url=os.environ["MODEL_URL"],
@@ -18,4 +25,4 @@ model = ChatOpenAI(
     max_retries=int(os.environ.get("MODEL_RETRIES", "0")),
     stream_usage=True,
 )
-agent = create_agent(model, [add])
+agent = create_agent(model, [add, wait])
