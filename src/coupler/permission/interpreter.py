@@ -9,7 +9,7 @@ from coupler.permission.word import Word
 from coupler.permission.wrapper import program_name
 
 _CODE_LETTERS = {
-    **dict.fromkeys(("python", "pypy"), "c"),
+    **dict.fromkeys(("python", "pypy", "ipython"), "c"),
     "perl": "eEMmd",
     "ruby": "e",
     **dict.fromkeys(("node", "nodejs", "bun", "tsx", "ts-node"), "ep"),
@@ -18,6 +18,8 @@ _CODE_LETTERS = {
     "lua": "e",
     "luajit": "e",
     **dict.fromkeys(("rscript", "r", "ghc", "ghci", "groovy", "elixir", "scala", "gnuplot", "racket"), "e"),
+    **dict.fromkeys(("ocaml", "swift"), "e"),
+    "tcc": "r",
     "julia": "eE",
     "guile": "ce",
     "swipl": "gt",

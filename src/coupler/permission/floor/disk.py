@@ -24,6 +24,23 @@ _LOOKS = {
 """Words with which these only look."""
 
 
+LOOKING = frozenset(
+    {
+        *("ls", "lsblk", "blkid", "stat", "file", "test", "[", "echo", "printf", "grep", "rg", "cat", "head"),
+        *("tail", "xxd", "hexdump", "od", "strings", "md5sum", "sha256sum", "cksum", "du", "df", "findmnt"),
+        *("smartctl", "udevadm", "lsof", "fuser", "readlink", "realpath", "mount", "losetup", "blockdev"),
+        *("git", "gh", "man", "which", "find", "for", "tree", "iostat", "eject"),
+    }
+)
+"""Programs that a disk is nothing but looked at with, or that only make it a directory."""
+
+
+def given_a_disk(name: str, given: Arguments, places: Places) -> Finding | None:
+    """A program that nobody here knows, and a disk among its words."""
+    device = _device(given, places) if name not in LOOKING else None
+    return None if device is None else Finding(f"may change {device}", is_fatal=False)
+
+
 def _device(given: Arguments, places: Places) -> str | None:
     return next(
         (
@@ -131,7 +148,11 @@ def _kills(given: Arguments, places: Places) -> Finding | None:
 
 def _kills_by_name(given: Arguments, places: Places) -> Finding | None:
     is_of_all = any(re.fullmatch(r"[.*^$]*", operand.text) for operand in given.operands)
-    if is_of_all or (given.has("uUG", "user", "euid") and len(given.operands) <= 1):
+    if (
+        is_of_all
+        or given.has("v", "inverse")
+        or (given.has("uUG", "user", "euid") and len(given.operands) <= 1)
+    ):
         return Finding("may end all processes of a user", is_fatal=False)
     return None
 
@@ -189,13 +210,13 @@ DISK_PROGRAMS: dict[str, Judge] = {
     "wipefs": _only_with(r"-\w*[ao]\w*|--a(?:ll)?|--o(?:ffset)?(?:=.*)?", "erase what marks a disk"),
     "blkdiscard": _discards,
     "cryptsetup": _only_with(
-        r"luksFormat|erase|luksErase|reencrypt|luksKillSlot|format", "encrypt or erase a disk"
+        r"luksFormat|erase|luksErase|reencrypt|luksKillSlot|luksRemoveKey|format", "encrypt or erase a disk"
     ),
     "hdparm": _only_with(
         r"--security-[\w-]+|--trim-sector\S*|--make-bad\S*|--write-sector|--dco-restore", "erase a disk"
     ),
     "nvme": _only_with(r"format|sanitize|write-zeroes|write|fw-\w+|delete-ns", "erase a disk"),
-    "zpool": _only_with(r"destroy|labelclear", "destroy a pool of disks"),
+    "zpool": _only_with(r"destroy|labelclear|create", "destroy a pool of disks"),
     "zfs": _only_with(r"destroy", "destroy a file system"),
     "mdadm": _only_with(r"--zero-superblock|--create|-C", "destroy an array of disks"),
     **dict.fromkeys(("lvremove", "vgremove", "pvremove"), _everything("remove volumes of the system")),

@@ -16,6 +16,7 @@ MOVING = frozenset({"cd", "pushd", "chdir"})
 """Programs that change the directory."""
 
 _LISTING = frozenset({"git", "grep", "rg", "fd", "fdfind", "egrep"})
+_NARROWING = frozenset({"-g", "--glob", "--iglob", "-t", "--type"})
 _FILTERING = frozenset(
     {"sort", "uniq", "head", "tail", "tr", "sed", "awk", "tee", "xargs", "cut", "wc", "true", "read"}
 )
@@ -33,7 +34,21 @@ def paths_from(words: Sequence[Reading]) -> list[str]:
     if name == "ls":
         places = [word.text for word in rest if not word.text.startswith("-")] or ["."]
         return [f"{place}/*" for place in places]
+    texts = [word.text for word in rest]
+    if name in {"tree", "du"} or (name == "rg" and "--files" in texts and not _NARROWING & {*texts}):
+        return [text for text in texts if not text.startswith("-")] or ["."]
     if name in _LISTING:
         return [f"./{UNKNOWN}"]
     is_silent = name in _FILTERING or name in PROGRAMS or name in MOVING or is_starter(name)
     return [] if is_silent else [UNKNOWN]
+
+
+_READ_BY_ITSELF = {
+    **dict.fromkeys(("make", "gmake"), ("makefile", "gnumakefile")),
+    "just": ("justfile",),
+}
+
+
+def runs_one_of(name: str, files: set[str]) -> bool:
+    """Whether a program is one of these files, or runs what stands in one without being told to."""
+    return name in files or any(file in files for file in _READ_BY_ITSELF.get(name, ()))

@@ -11,10 +11,10 @@ from coupler.permission import starter
 from coupler.permission.floor import code
 from coupler.permission.floor.arguments import Arguments
 from coupler.permission.floor.decoding import decodings
-from coupler.permission.floor.disk import STOPPING
+from coupler.permission.floor.disk import STOPPING, given_a_disk
 from coupler.permission.floor.effort import Effort
 from coupler.permission.floor.expansion import Reading
-from coupler.permission.floor.feeding import MOVING, PRINTING, paths_from
+from coupler.permission.floor.feeding import MOVING, PRINTING, paths_from, runs_one_of
 from coupler.permission.floor.finding import Finding, worst
 from coupler.permission.floor.place import UNKNOWN, Places
 from coupler.permission.floor.program import (
@@ -62,22 +62,8 @@ _INERT = frozenset(
             "type",
             "cat",
         ),
-        *(
-            "ls",
-            "test",
-            "[",
-            "expr",
-            "wc",
-            "head",
-            "tail",
-            "diff",
-            "apropos",
-            "whatis",
-            "info",
-            "tldr",
-            "basename",
-        ),
-        *("dirname", "cd", "pushd", "export", "set", "logger", "say", "notify-send", "jq", "gh"),
+        *("ls", "test", "[", "expr", "wc", "head", "tail", "diff", "apropos", "whatis", "info", "tldr"),
+        *("basename", "dirname", "cd", "pushd", "export", "set", "logger", "say", "notify-send", "jq", "gh"),
     }
 )
 """Programs to which other programs' names are only words."""
@@ -87,6 +73,8 @@ _OFTEN_STARTED = frozenset(
     {"rm", "shred", "dd", "mkfs", "mkfs.ext4", "wipefs", "chmod", "chown", "mv", "find"}
 )
 """What is looked for behind programs that are not known to start others."""
+_RENAMING = frozenset({"cp", "gcp", "ln", "install", "mv", "gmv"})
+_WRITING = frozenset({"tee", "install", "dd", "sponge"})
 _READING = frozenset({"read", "mapfile", "readarray"})
 _CODE_PROGRAMS = frozenset({"awk", "gawk", "mawk", "nawk", "sed", "gsed", "ed", "ex", "expect", "osascript"})
 
@@ -120,11 +108,13 @@ class Judgement:
         self._places = places
         self._effort = effort
         self._depth = depth
-        self._scope = Scope(line, places)
+        self._scope = Scope(line, places, depth)
         self._found: list[Finding] = []
         self._names: set[str] = set()
         self._texts: list[str] = []
         """What its commands may be made to read or run."""
+        self._made: set[str] = set()  # names of files that its commands write
+        self._renamed: dict[str, str] = {}  # programs that it has given another name
 
     def of_line(self, text: str | None) -> list[Finding]:
         """All that is found."""
@@ -174,8 +164,9 @@ class Judgement:
             return
         name = program_name(words[0].text)
         self._names.add(name)
-        if name in {"ln", "mount"}:
-            self._places.link(*(word.text for word in Arguments(words[1:]).operands[:2]))
+        self._rename(name, Arguments(words[1:]))
+        if name in _WRITING:
+            self._made |= {program_name(word.text.removeprefix("of=")) for word in words[1:]}
         if name in MOVING:
             self._move([word for word in words[1:] if word.text not in {"--", "-P", "-L", "-n"}])
         for known in self._known_as(words[0], name):
@@ -183,10 +174,22 @@ class Judgement:
             self._note(_with_remedy(found) if any(word.is_bare for word in words) else found)
         if words[0].is_open or not name:
             self._by_unknown_program(words[1:])
+        elif name not in PROGRAMS and name not in _CONTAINED and not is_starter(name):
+            self._note(given_a_disk(name, Arguments(words[1:]), self._places))
         if name in PRINTING or name == "alias":
             self._texts += [" ".join(word.text.partition("=")[2] or word.text for word in words[1:])]
             self._texts.append(" ".join(word.text for word in words[1:]))
         self._started(name, words)
+
+    def _rename(self, name: str, given: Arguments) -> None:
+        """What the line gives another name, a place or a program, is the same under that."""
+        ends = [operand.text for operand in given.operands[-2:]]
+        if name == "ln" and ends and given.has("s", "symbolic"):
+            self._places.link(*ends)
+        if name == "mount" and len(ends) == 2 and any("bind" in word.text for word in given.words):
+            self._places.link(*ends, is_mounted=True)
+        if name in _RENAMING and len(ends) == 2 and program_name(ends[0]) in PROGRAMS:
+            self._renamed[program_name(ends[1])] = program_name(ends[0])
 
     def _known_as(self, word: Reading, name: str) -> Iterable[str]:
         if word.is_pattern and set("*?[") & {*name}:
@@ -196,6 +199,7 @@ class Judgement:
             return ["mkfs"]
         if name in STOPPING and "/" in word.text and not word.text.startswith("/"):
             return []  # a script of the project's, that is only called so
+        name = self._renamed.get(name, name)
         return [name] if name in PROGRAMS else []
 
     def _by_program(self, name: str, words: Sequence[Reading]) -> Finding | None:
@@ -323,7 +327,10 @@ class Judgement:
         has_reader = has_reader or any(name.startswith("$") for name in self._names)
         runs_code = any(is_interpreter(Word(name)) for name in self._names if name)
         written = {program_name(each.word.text) for each in self._line.targets if each.kind == "edit"}
-        runs_file = any(name.endswith((".sh", ".bash")) or name in written for name in self._names if name)
+        written |= self._made
+        runs_file = any(
+            name.endswith((".sh", ".bash")) or runs_one_of(name, written) for name in self._names if name
+        )
         for text in [*dict.fromkeys(texts)][:MOST_TEXTS]:
             for plain in decodings(text) if has_reader or runs_code or runs_file else ():
                 if has_reader or runs_file:

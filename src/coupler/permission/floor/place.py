@@ -41,6 +41,8 @@ _DRIVE = re.compile(
 )
 _WIDE = re.compile(r"(?:[*?._-]|\[[^\]]*\]?|[!@+*?]\([^)]*\))+")
 _WILDCARD = re.compile(r"[*?\[]|[!@+]\(")
+_ROOT_OF_PROCESS = re.compile(r"/+proc/+[^/]+/+root(?=/|$)|/+proc/+1/+cwd(?=/|$)")
+"""Other names of the root, which only some may follow."""
 
 _DEVICE = re.compile(
     r"/dev/(?:[shv]d[a-z]+\d*|xvd[a-z]+\d*|nvme\d+(?:n\d+(?:p\d+)?)?|mmcblk\d+\w*|r?disk\d+\w*|dm-\d+|md\d+\w*"
@@ -74,6 +76,7 @@ class Places:
         self.directories: list[str] = [directory] if directory is not None else []
         """All that the line has been in; the last is where it is now."""
         self._links: dict[str, str] = {}
+        self._mounted: set[str] = set()
         self._known: dict[tuple[object, ...], str | None] = {}
 
     @cached_property
@@ -109,7 +112,7 @@ class Places:
 
     def device(self, text: str, *, is_pattern: bool = False) -> str | None:
         """The disk that this path is, if it is one."""
-        for path in (text, *self._paths(text, is_pattern)):
+        for path in (text, *self._paths(text, is_pattern, is_followed=True)):
             if _DEVICE.fullmatch(path) or _is_block_device(path):
                 return f"the disk {text}"
             if is_pattern and any(_same(f"/dev/{name}", path, True) for name in _DEVICE_NAMES):
@@ -120,20 +123,23 @@ class Places:
         """The disk, or the file that a system does not start or work without, that this path is."""
         if (device := self.device(text, is_pattern=is_pattern)) is not None:
             return device
-        for path in self._paths(text, is_pattern):
+        for path in self._paths(text, is_pattern, is_followed=True):
             if path in _VITAL_FILES or is_below(path, _VITAL_TREES):
                 return f"{path}, which the system needs"
         return None
 
     def enter(self, text: str) -> None:
         """The line changes to this directory."""
-        now = [os.path.normpath(os.path.join(place, text)) for place in self.directories[-1:] or [os.sep]]
-        self.directories += now if UNKNOWN not in text else [UNKNOWN]
+        place = self._joined(text)
+        now = self._behind_link(place, is_followed=True) or place
+        self.directories.append(now if UNKNOWN not in text else UNKNOWN)
 
-    def link(self, source: str = "", name: str = "") -> None:
+    def link(self, source: str, name: str = "", *, is_mounted: bool = False) -> None:
         """The line makes a name for a place, as `ln -s / x` does: what happens to it happens there."""
-        if source and name.strip("/."):
-            self._links[os.path.normpath(name)] = source
+        name = self._joined(name or os.path.basename(source))
+        if source and name not in self._protected:
+            self._links[name] = _plain(os.path.join(os.path.dirname(name), source))
+            self._mounted |= {name} if is_mounted else set()
             self._known.clear()
 
     @property
@@ -176,8 +182,13 @@ class Places:
         own = {root for root in self.roots if root != os.sep and root not in self.homes}
         return {place: what for place, what in found.items() if place not in own}
 
-    def _paths(self, text: str, is_pattern: bool, *, is_now: bool = False) -> Iterator[str]:
-        """The absolute paths that a text may mean, as it reads and as its links lead."""
+    def _paths(
+        self, text: str, is_pattern: bool, *, is_now: bool = False, is_followed: bool = False
+    ) -> Iterator[str]:
+        """The absolute paths that a text may mean, as it reads and as its links lead.
+
+        `is_followed` says that a link at its end is followed, as it is by whoever writes to it.
+        """
         if not text or "\0" in text:
             return
         for directory in self.directories[-1:] if is_now else self.directories or [os.sep]:
@@ -186,16 +197,25 @@ class Places:
                 continue
             head, tail = _split_at_wildcard(joined) if is_pattern else (joined, "")
             yield _plain(joined)
-            if (linked := self._linked(text)) is not None:
-                yield _plain(os.path.join(directory, linked))
+            is_behind = is_followed or text.endswith(("/", "/."))
+            if (linked := self._behind_link(_plain(joined), is_followed=is_behind)) is not None:
+                yield linked
             with contextlib.suppress(OSError, ValueError):
                 yield _plain(os.path.join(os.path.realpath(head), tail))
+            if (root := _ROOT_OF_PROCESS.match(joined)) is not None:
+                yield _plain(os.sep + joined[root.end() :])
 
-    def _linked(self, text: str) -> str | None:
+    def _joined(self, text: str) -> str:
+        return _plain(os.path.join(*(self.directories[-1:] or [os.sep]), text))
+
+    def _behind_link(self, path: str, *, is_followed: bool) -> str | None:
         """The path as it is behind a name that the line has made; the name itself is only that."""
-        first, slash, rest = os.path.normpath(text).partition(os.sep) if text else ("", "", "")
-        is_behind = slash or text.endswith(os.sep)
-        return os.path.join(self._links[first], rest) if first in self._links and is_behind else None
+        for name, source in self._links.items():
+            if path.startswith(f"{name}{os.sep}"):
+                return _plain(source + path[len(name) :])
+            if path == name and (is_followed or name in self._mounted):
+                return source
+        return None
 
 
 def is_below(path: str, directories: Sequence[str]) -> bool:

@@ -108,11 +108,6 @@ def _changes_rights(given: Arguments, places: Places) -> Finding | None:
     return None
 
 
-def _deletes_volume(given: Arguments, places: Places) -> Finding | None:
-    """`btrfs subvolume delete`."""
-    return deletes(given, places) if any(word.text == "delete" for word in given.words) else None
-
-
 def _downloads(*options: str) -> Judge:
     def judge(given: Arguments, places: Places) -> Finding | None:
         lost = _vital(given.value(*options), places)
@@ -166,6 +161,8 @@ def find_starts(words: list[Reading]) -> tuple[list[Reading], bool]:
         (at for at in range(leading, len(texts)) if texts[at].startswith(("-", "(", "!", "\\"))), len(texts)
     )
     starts = words[leading:end] or [Reading(".")]
+    if {"-L", "-H"} & {*texts[:leading]}:
+        starts = [start._replace(text=f"{start.text}/") for start in starts]
     is_narrow = any(
         _TESTS.fullmatch(text)
         and (at == 0 or texts[at - 1] not in {"!", "-not", "-o", "-or"})
@@ -210,6 +207,17 @@ def _unpacks(given: Arguments, places: Places) -> Finding | None:
     return Finding(f"would overwrite {lost}") if lost is not None else _archives(given, places)
 
 
+def _deletes_by(command: str) -> Judge:
+    """A program that deletes what it is given, if one of its words says so."""
+    shape = re.compile(command)
+
+    def judge(given: Arguments, places: Places) -> Finding | None:
+        is_told = any(shape.fullmatch(word.text) for word in given.words)
+        return _deletes_all(Arguments(given.operands), places) if is_told else None
+
+    return judge
+
+
 def _removes_user(given: Arguments, places: Places) -> Finding | None:
     if given.has("r", "remove", "remove-home", "remove-all-files"):
         return Finding("would delete a user with the home directory")
@@ -230,7 +238,11 @@ PROGRAMS: dict[str, Judge] = {
         ("chmod", "chown", "chgrp", "gchmod", "gchown", "chattr", "setfacl", "chcon", "chflags", "xattr"),
         _changes_rights,
     ),
-    "btrfs": _deletes_volume,
+    "btrfs": _deletes_by("delete"),
+    "gio": _deletes_by("trash|remove"),
+    "rclone": _deletes_by("purge|delete|deletefile|rmdirs|sync|move|cleanup"),
+    **dict.fromkeys(("7z", "7za", "7zz"), _deletes_by("-sdel")),
+    "cmake": _deletes_by("rm|remove_directory"),
     "rsync": _synchronises,
     "zip": _archives,
     **dict.fromkeys(("tar", "gtar", "bsdtar", "unzip"), _unpacks),

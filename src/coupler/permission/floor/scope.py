@@ -21,17 +21,20 @@ _NOT_KNOWN = (EMPTY, UNKNOWN)
 _PLACE = re.compile(r"%[-0-9.]*[a-zA-Z]")
 _PASSING = frozenset({"cat", "head", "tail", "sort", "uniq", "tee"})
 _DECODING = frozenset({"base64", "base32", "xxd", "rev", "openssl", "tr", "uudecode"})
+_SHORTEST_WITH_WORDS = 4
+"""`sh -c text` has three words, and those behind them are what the text is given."""
 
 
 class Scope:
     """What is known of one line, while it is read from its beginning to its end."""
 
-    def __init__(self, line: Line, places: Places) -> None:
+    def __init__(self, line: Line, places: Places, depth: int = 0) -> None:
         self.places = places
         self.literals: list[str] = [
             word.text for command in line.commands for word in command.words[1:] if word.is_plain
         ]
         """Words that stand in the line: what a script or function in it may be given."""
+        self._is_given_words = depth > 0 or _gives_words(line)
         self._variables: dict[str, list[str]] = {
             name: [word.source or _quoted(word.text) for word in words]
             for name, words in line.variables.items()
@@ -106,6 +109,8 @@ class Scope:
                 return [" "]
             case "#" | "?" | "$" | "-" | "RANDOM" | "UID" | "EUID" | "LINENO" | "SECONDS":
                 return ["0"]
+            case "@" | "*" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" if not self._is_given_words:
+                return [EMPTY, *self.literals, UNKNOWN]
             case "@" | "*" | "0" | "1" | "2" | "3" | "4" | "5" | "6" | "7" | "8" | "9" | "_":
                 return [*self.literals, UNKNOWN]
         known = os.environ.get(name)
@@ -141,6 +146,8 @@ class Scope:
                 return [*dict.fromkeys([" ".join(operands), unescaped(" ".join(operands))])]
             case "printf":
                 return [_formatted(operands)]
+            case "which" | "command" | "type":
+                return operands[-1:] or _NOT_KNOWN
             case "pwd":
                 return self._variable("PWD")
             case "mktemp":
@@ -154,6 +161,17 @@ class Scope:
             case "basename":
                 return [os.path.basename(operands[0].rstrip("/")) if operands else ""]
         return _NOT_KNOWN
+
+
+def _gives_words(line: Line) -> bool:
+    """Whether something in the line may be given words of its own; otherwise `$1` is empty."""
+    if any("function" in doubt for doubt in line.doubts):
+        return True
+    return any(
+        program_name(command.words[0].text) == "set"
+        or (len(command.words) >= _SHORTEST_WITH_WORDS and "c" in command.words[1].text)
+        for command in line.commands
+    )
 
 
 def _as_value(words: Sequence[Reading]) -> str:
