@@ -141,3 +141,24 @@ def test_the_usual_variables_of_providers_are_kept_from_children_too(
 
     assert "PATH=" in tree(project)["told.txt"]
     assert_nowhere(served, project)
+
+
+def test_a_key_that_the_user_types_mentions_or_has_in_instructions_is_told_and_kept_nowhere(
+    coder: Coder, project: Path
+) -> None:
+    write(project, {"AGENTS.md": f"The key is {KEY}.\n"})
+    served = coder.served()
+    coder.model.plays("I see no key.", "Neither do I.")
+    editor = served.opened(project)
+    settings = {"uri": (project / ".env").as_uri(), "text": f"OPENAI_API_KEY={KEY}\n"}
+
+    editor.finish(editor.begin(f"Why is {KEY} refused?", {"type": "resource", "resource": settings}))
+    editor.prompt("And now?")
+    served.leave()
+
+    for asked in coder.model.asked:
+        assert "Why is [secret:COUPLER_API_KEY] refused?" in asked.prompts[0]
+        assert "OPENAI_API_KEY=[secret:COUPLER_API_KEY]" in asked.prompts[0]
+        assert "The key is [secret:COUPLER_API_KEY]." in asked.system
+        assert KEY not in asked.text
+    assert_nowhere(served)

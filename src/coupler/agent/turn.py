@@ -57,7 +57,7 @@ class Turn:
         self.tokens: TokenUsage | None = None
         """What the turn has used, as far as its agent counts; see `count_tokens`."""
         self._meta: dict[str, Any] | None = None
-        self._text: str | None = None
+        self._text: tuple[tuple[ContentBlock, ...], str] | None = None
         self._ended_by: type[BaseException] | None = None
         self._message: tuple[Role, str] | None = None
         self.is_cancelled = False
@@ -66,9 +66,10 @@ class Turn:
     @property
     def text(self) -> str:
         """The prompt as text: its text blocks, links and embedded text."""
-        if self._text is None:
-            self._text = prompt_text(self.blocks)
-        return self._text
+        # An agent may put other blocks into the place of the prompt's own.
+        if self._text is None or self._text[0] is not self.blocks:
+            self._text = self.blocks, prompt_text(self.blocks)
+        return self._text[1]
 
     @property
     def meta(self) -> dict[str, Any] | None:

@@ -16,7 +16,6 @@ from langchain.agents.middleware.types import AgentMiddleware
 
 from coupler import acp
 from coupler.bridges.langchain.editor.tools import file_tools
-from coupler.bridges.langchain.graph_agent import GraphAgent
 from coupler.bridges.langchain.stream.model_run import Look
 from coupler.coder.commands.job_news import JobNews
 from coupler.coder.compaction.compaction import CompactionMiddleware
@@ -26,6 +25,7 @@ from coupler.coder.context.skills import Skills, skill_tools
 from coupler.coder.hooks.hooks import HooksMiddleware
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.choice import chosen
+from coupler.coder.model.concealment import Keyless
 from coupler.coder.model.keyring import Keyring
 from coupler.coder.modes import mode_middleware
 from coupler.coder.outputs.kept_outputs import KeptOutputs
@@ -53,12 +53,13 @@ ORIGIN = ("coupler.coder", CODER)
 """What names the agent where LangChain's agents are named by their modules."""
 
 
-def assembled(setup: Setup, workplace: Workplace, skills: Skills, store: str | None) -> GraphAgent:
+def assembled(setup: Setup, workplace: Workplace, skills: Skills, store: str | None) -> Keyless:
     """The agent of a session."""
     keyring = Keyring()
     keyring.conceal(workplace.session, [*setup.models.values()])
     assembly = _Assembly(setup, workplace, skills, chat_models(setup.models, keyring), keyring)
-    return GraphAgent(assembly.graph(), ORIGIN, setup.profile.name, look=Look(), store=store)
+    graph, keys = assembly.graph(), keyring.concealed
+    return Keyless(graph, ORIGIN, setup.profile.name, look=Look(), store=store, keys=keys)
 
 
 class _Assembly:
