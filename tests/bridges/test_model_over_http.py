@@ -116,6 +116,8 @@ def test_what_a_filter_refuses_is_no_part_of_the_conversation_afterwards(talk, r
         (TOO_LONG, "context_length", "begin a new session"),
         (refuses(404, "no such model", "model_not_found"), "no_model", "check the name"),
         (refuses(503, "overloaded"), "unavailable", "try again later"),
+        (refuses(400, "m does not support tools"), "refused", "m does not support tools"),
+        (refuses(402, "insufficient balance"), "refused", "insufficient balance"),
     ],
 )
 def test_an_error_says_what_it_is_and_what_to_do_and_the_session_goes_on(talk, reply, kind, hint):

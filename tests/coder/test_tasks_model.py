@@ -20,6 +20,7 @@ from workflow.served_project import write_workflow
     [
         (UNAUTHORIZED, "auth", "key"),
         (refuses(404, "no such model", "model_not_found"), "no_model", "name"),
+        (refuses(400, "scripted does not support tools"), "refused", "a model that can use tools"),
     ],
 )
 def test_a_wrong_key_or_model_is_an_error_that_says_what_to_do_and_the_session_goes_on(

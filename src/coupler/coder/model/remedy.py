@@ -31,6 +31,8 @@ def _remedy(kind: object, choice: ModelChoice) -> str | None:
             return f"{place} was asked {used}: correct it, or run `coupler login coder` in a terminal."
         case "network" if choice.provider == OLLAMA:
             return f"{place} was asked: start Ollama, with `ollama serve` if not otherwise."
+        case "refused":
+            return f"{place} was asked. It has to be a model that can use tools."
         case "network" | "garbled" if choice.provider != LOCAL:
             return f"{place} was asked."
         case "no_model" if choice.provider == OLLAMA:

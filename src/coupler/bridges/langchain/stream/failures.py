@@ -67,6 +67,9 @@ GARBLED = Trouble(
     "check the address: it must be that of the API, and not of a page or another service",
     False,
 )
+REFUSED = Trouble(
+    "refused", "The model's provider refused the request", "what it says tells why, and what to change", False
+)
 NO_MODEL = Trouble("no_model", "The provider has no such model", "check the name of the agent's model", False)
 
 _BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
@@ -163,6 +166,8 @@ def trouble_of(error: BaseException, of_model: BaseException | None = None) -> T
                 return trouble
         if (by_status := _by_status(each)) is not None:
             return by_status
+        if each is of_model and 400 <= (_status(each) or 0) < 500:
+            return REFUSED
         if type(each).__module__.partition(".")[0] != "builtins" and type(each).__name__ in _BY_NAME:
             return _BY_NAME[type(each).__name__]
     return None
@@ -172,7 +177,7 @@ def cannot_be_read(error: BaseException, of_model: BaseException | None) -> bool
     """Whether a model, which failed with `of_model` for certain, will fail again at whatever is said next."""
     if of_model is None or not any(each is of_model for each in _causes(error)):
         return False
-    return trouble_of(error, of_model) in (None, CONTEXT)
+    return trouble_of(error, of_model) in (None, CONTEXT, REFUSED)
 
 
 def failure_of(error: BaseException, of_model: BaseException | None = None) -> TurnFailedError | None:
@@ -227,12 +232,17 @@ def _is_garbled(error: BaseException) -> bool:
 def _is_filtered(error: BaseException) -> bool:
     if type(error).__name__ == "ContentFilterFinishReasonError":
         return True
-    return getattr(error, "status_code", None) == 400 and getattr(error, "code", None) in _FILTERED
+    return _status(error) == 400 and getattr(error, "code", None) in _FILTERED
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
 
 
 def _by_status(error: BaseException) -> Trouble | None:
-    status = getattr(error, "status_code", None)
-    if not isinstance(status, int):
+    status = _status(error)
+    if status is None:
         return None
     if status == 400 and any(words in str(error).lower() for words in _TOO_LONG):
         return CONTEXT
