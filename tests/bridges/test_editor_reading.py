@@ -142,6 +142,8 @@ def test_text_that_is_not_utf_8_is_shown_and_said_to_be_not_editable(desk, tmp_p
     assert read[1].startswith(numbered(shown))
     assert "cannot be edited" in read[1]
     assert edit[0] == "error"
+    assert "is not UTF-8 text" in edit[1]
+    assert "was not read" not in edit[1]
     assert (tmp_path / "a.txt").read_bytes() == content
 
 

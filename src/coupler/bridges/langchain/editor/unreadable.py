@@ -8,8 +8,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from coupler.files import disk
 from coupler.files.boundary import FilePath
 from coupler.files.errors import UnsuitableFileError
+from coupler.files.text import decoded
 
 HEAD = 8192
 """Bytes at the beginning of a file by which text is told from other things."""
@@ -41,6 +43,16 @@ def check_is_text(head: bytes, size: int, place: FilePath) -> None:
         return
     kind, advice = _kind_and_advice(head)
     raise UnsuitableFileError(f"{place.shown!r} is {kind} of {size} bytes, and no text: {advice}")
+
+
+def check_can_be_known(place: FilePath) -> None:
+    """Raise if a file is shown in part or in other letters: to read it once more would not help."""
+    size = size_of(place)
+    if size is None:
+        return
+    content = disk.read(place)
+    check_is_text(content[:HEAD], size, place)
+    decoded(content, place, "change it with a command, as `iconv` or `sed`")
 
 
 def size_of(place: FilePath) -> int | None:

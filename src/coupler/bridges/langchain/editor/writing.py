@@ -15,7 +15,7 @@ from coupler.agent.files import LONGEST_DIFF
 from coupler.bridges.langchain.editor.edits import Edit, edited, in_style
 from coupler.bridges.langchain.editor.reading import File
 from coupler.bridges.langchain.editor.tool_use import ToolUse, place_of, tool_use
-from coupler.bridges.langchain.editor.unreadable import missing, size_of
+from coupler.bridges.langchain.editor.unreadable import check_can_be_known, missing, size_of
 from coupler.files.errors import FileChangedError
 
 AROUND = 3
@@ -103,8 +103,10 @@ async def _change(use: ToolUse, path: str, before: str | None, after: str) -> No
 
 async def _known(use: ToolUse, path: str, verb: str) -> str:
     """The text as the model knows it, with what is not saved in the editor."""
-    await asyncio.to_thread(size_of, place_of(path, use.prompt.session))
+    place = place_of(path, use.prompt.session)
+    await asyncio.to_thread(size_of, place)
     if not use.knows(path):
+        await asyncio.to_thread(check_can_be_known, place)
         raise FileChangedError(
             f"{path} was not read in this session: read it with read_file before you {verb} it"
         )
