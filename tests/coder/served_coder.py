@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import agent.servers
 import coupler
 import forked
 from agent.steps import leave
@@ -175,6 +177,12 @@ class Coder:
         for editor in self._editors:
             if not editor.is_closed and editor.client.process.poll() is None:
                 editor.close()
+
+
+def clerk() -> Frame:
+    """An MCP server for a session, whose tool `read_memo` claims to read only."""
+    script = Path(*agent.servers.__path__) / "clerk.py"
+    return {"name": "clerk", "command": sys.executable, "args": [str(script)], "env": []}
 
 
 def tree(directory: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coder.script import use
-from coder.served_coder import Coder, tree, write
+from coder.served_coder import Coder, clerk, tree, write
 
 EDIT = use("edit_file", path="a.py", edits=[{"old_text": "one", "new_text": "two"}])
 READ = use("read_file", path="a.py")
@@ -83,6 +83,27 @@ def test_where_nothing_may_change_nothing_can(coder: Coder, project: Path, mode:
     assert not {"edit_file", "write_file", "run_command"} & coder.model.asked[0].tools
     assert {"read_file", "search", "find_files"} <= coder.model.asked[0].tools
     assert turn.reason == "end_turn"
+
+
+@pytest.mark.parametrize("mode", ["read-only", "planning"])
+def test_where_nothing_may_change_no_tool_of_a_server_is_used_whatever_it_claims(
+    coder: Coder, project: Path, mode: str
+) -> None:
+    served = coder.served(config='[permissions]\nallow = ["mcp:clerk"]\n')
+    coder.model.plays(
+        use("read_memo", text="the memo"), "I have it.", use("read_memo", text="the memo"), "I have not."
+    )
+    editor = served.opened(project, clerk())
+
+    before = editor.prompt("Read the memo")
+    editor.set_mode(mode)
+    after = editor.prompt("Read the memo")
+
+    assert before.use["status"] == "completed"
+    assert after.use["status"] == "failed"
+    assert "read_memo" in coder.model.asked[0].tools
+    assert "read_memo" not in coder.model.last.tools
+    assert "there is no such tool in the mode" in coder.model.last.result
 
 
 def test_a_plan_that_is_approved_is_carried_out_in_the_same_turn(coder: Coder, project: Path) -> None:

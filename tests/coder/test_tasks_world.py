@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,17 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import agent.servers
 from coder.editor import finish_together
 from coder.script import Asked, use
-from coder.served_coder import Coder, tree, write
+from coder.served_coder import Coder, clerk, tree, write
 from workflow.served_project import write_workflow
-
-CLERK = Path(*agent.servers.__path__) / "clerk.py"
-
-
-def clerk() -> dict:
-    return {"name": "clerk", "command": sys.executable, "args": [str(CLERK)], "env": []}
 
 
 def test_a_tool_of_the_sessions_mcp_server_is_asked_about_and_used(coder: Coder, project: Path) -> None:

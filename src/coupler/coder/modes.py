@@ -163,6 +163,9 @@ _PLANNING_IN_PROFILE = (
 class CoderMode(acp.Mode):
     """A mode of the coder; plans are presented in the one that is for planning, and nowhere else."""
 
+    # Where nothing may change, what a server claims of its tools earns them nothing.
+    believes_servers = False
+
     def offers(self, name: str, kind: str) -> bool:
         """Whether the mode has a tool of this name and kind."""
         if name == PRESENT_PLAN and self.id != PLANNING:

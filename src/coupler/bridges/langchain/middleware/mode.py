@@ -49,6 +49,9 @@ class Mode(agent_mode.Mode):
         self.rules: Final = ToolRules(permissions, where) if permissions is not None else None
         self._tools = None if tools is None else tuple(checked_pattern(each, where) for each in tools)
 
+    believes_servers = True
+    """Whether tools of MCP servers are of the kind that their names and servers claim."""
+
     def offers(self, name: str, kind: str) -> bool:
         """Whether the mode has a tool of this name and kind."""
         return self._tools is None or any(fits(pattern, name, kind) for pattern in self._tools)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest
@@ -24,6 +24,7 @@ from coupler.bridges.langchain.middleware.permissions import (
     wishes_of,
     with_note,
 )
+from coupler.bridges.langchain.tool_calls.kinds import about_tool
 
 
 class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -118,8 +119,7 @@ class ModesMiddleware(AgentMiddleware[Any, Any, Any]):
 def _missing(mode: Mode, served: Current, request: ToolCallRequest) -> ToolMessage | None:
     """What the model reads if it calls a tool that the mode does not have; it may know it from before."""
     call = request.tool_call
-    kind = served.presentation.kind(call["name"], requested_tool(served, request), call["args"])
-    if mode.offers(call["name"], kind):
+    if _offers(mode, served, call["name"], requested_tool(served, request), call["args"]):
         return None
     parent = served.call_id
     key = served.calls.key(call["id"] or "", parent)
@@ -129,9 +129,13 @@ def _missing(mode: Mode, served: Current, request: ToolCallRequest) -> ToolMessa
 
 def _has(mode: Mode, served: Current, tool: BaseTool | dict[str, Any]) -> bool:
     if isinstance(tool, BaseTool):
-        return mode.offers(tool.name, served.presentation.kind(tool.name, tool, {}))
-    name = str(tool.get("name") or tool.get("type") or "")
-    return mode.offers(name, served.presentation.kind(name, None, {}))
+        return _offers(mode, served, tool.name, tool, {})
+    return _offers(mode, served, str(tool.get("name") or tool.get("type") or ""), None, {})
+
+
+def _offers(mode: Mode, served: Current, name: str, tool: BaseTool | None, args: Mapping[str, Any]) -> bool:
+    is_believed = mode.believes_servers or "server" not in about_tool(tool)
+    return mode.offers(name, served.presentation.kind(name, tool, args) if is_believed else "other")
 
 
 def _flat(modes: Iterable[str | Mode | Iterable[str | Mode]]) -> list[str | Mode]:
