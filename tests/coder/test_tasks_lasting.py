@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bridges.model_server import says
 from coder.editor import Editor
 from coder.script import use
 from coder.served_coder import Coder, Served, tree, write
@@ -83,13 +84,32 @@ def test_after_a_kill_in_the_middle_of_a_tool_the_session_goes_on_with_what_was_
     assert "I wait." in texts(told)
     statuses = [update["status"] for update in told if "status" in update]
     assert statuses[-1] == "failed"
-    assert coder.model.last.prompts[0] == "Read a.py"
-    assert coder.model.last.prompts[-1] == "What were you doing?"
+    assert coder.model.last.prompts == ["Read a.py", "Now run it", "What were you doing?"]
     assert "one" in coder.model.last.results[0]
+    assert "it is not known how much of it was done" in coder.model.last.result
     assert turn.last_message == "I had begun to run it."
     calls = [call["id"] for each in coder.model.last.messages for call in each.get("tool_calls") or ()]
     answered = [each["tool_call_id"] for each in coder.model.last.messages if each["role"] == "tool"]
     assert calls == answered
+    again.leave()
+
+
+def test_what_was_done_in_a_first_turn_that_a_kill_has_cut_off_is_known(coder: Coder, project: Path) -> None:
+    served = coder.served()
+    coder.model.plays(use("write_file", path="b.py", content="two\n"), says("Now ", "I go on", holds=True))
+    before = served.opened(project)
+    before.begin("Write it, and go on")
+    before.until(lambda frame: "Now " in str(frame), "allow_once")
+    served.client.process.kill()
+    served.client.wait()
+
+    again = coder.served(home=served.home)
+    editor, _ = again.loaded(before.session, project)
+    coder.model.plays("It is written.")
+    editor.prompt("What have you done?")
+
+    assert coder.model.last.prompts == ["Write it, and go on", "What have you done?"]
+    assert coder.model.last.result.startswith("b.py was ")
     again.leave()
 
 

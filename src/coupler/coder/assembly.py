@@ -58,8 +58,15 @@ def assembled(setup: Setup, workplace: Workplace, skills: Skills, store: str | N
     keyring = Keyring()
     keyring.conceal(workplace.session, [*setup.models.values()])
     assembly = _Assembly(setup, workplace, skills, chat_models(setup.models, keyring), keyring)
-    graph, keys = assembly.graph(), keyring.concealed
-    return Keyless(graph, ORIGIN, setup.profile.name, look=Look(), store=store, keys=keys)
+    return Keyless(
+        assembly.graph(),
+        ORIGIN,
+        setup.profile.name,
+        look=Look(),
+        store=store,
+        keeps_cut_off=True,
+        keys=keyring.concealed,
+    )
 
 
 class _Assembly:

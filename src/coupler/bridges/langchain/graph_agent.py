@@ -51,14 +51,23 @@ class GraphAgent(AdoptedAgent):
     """One graph, for any number of sessions."""
 
     def __init__(
-        self, graph: Graph, origin: tuple[str, str], called: str, *, look: Look, store: str | None
+        self,
+        graph: Graph,
+        origin: tuple[str, str],
+        called: str,
+        *,
+        look: Look,
+        store: str | None,
+        keeps_cut_off: bool = False,
     ) -> None:
+        """`keeps_cut_off`: what a kill has cut off is remembered; the graph can begin in the middle of it."""
         super().__init__(origin, called)
         self.graph = guarded(awaitable(graph))
         self.tools = tools_of(graph)
         self.modes, self.options = declared_in(graph)
         self._look = look
         self._store = store
+        self._keeps_cut_off = keeps_cut_off
         self._shape = Shape(graph)
         self._sizes = context_sizes(graph)
         listen_for_retries()
@@ -134,7 +143,14 @@ class GraphAgent(AdoptedAgent):
         current = Current(turn, ToolCalls(turn, presentation, tools), presentation, tools, self._sizes)
         projection = Projection(current, self._look, Usage(turn, current.sizes))
         enter(current)
-        run = GraphRun(self._with_saver(), self._checkpointer, self._shape, current, projection)
+        run = GraphRun(
+            self._with_saver(),
+            self._checkpointer,
+            self._shape,
+            current,
+            projection,
+            keeps_cut_off=self._keeps_cut_off,
+        )
         try:
             stop = await run.perform()
             await tell_if_unused(turn)
@@ -183,7 +199,7 @@ class GraphAgent(AdoptedAgent):
             await self._checkpointer.acopy_thread(thread, session.id)
         except NotImplementedError:
             await copy_thread(self._checkpointer, thread, session.id)
-        session.state = {**session.state, "session": session.id, "thread": session.id}
+        session.state = {**session.state, "session": session.id, "thread": session.id, "forked": True}
 
 
 def tools_of(graph: Graph) -> dict[str, BaseTool]:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from langchain_core.messages import ToolMessage
 from langgraph.channels import DeltaChannel
@@ -44,6 +45,9 @@ MOST_MISFITS = 3
 _PROGRESS = frozenset({"checkpoint", "unfinished", "asked"})
 """What the agent's state says of how far the conversation has come."""
 
+PROMPT = "prompt"
+"""Where a checkpoint's metadata names the prompt that it belongs to; `answered` in the state is the last one."""
+
 STOPPED = "the agent stopped before this was done"
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
 
@@ -58,12 +62,16 @@ class GraphRun:
         shape: Shape,
         current: Current,
         projection: Projection,
+        *,
+        keeps_cut_off: bool = False,
     ) -> None:
+        self._id = uuid4().hex
         self._graph = graph
         self._saver = saver
         self._shape = shape
         self._current = current
         self._projection = projection
+        self._keeps_cut_off = keeps_cut_off
         self._session = current.session
         self._listener = Listener(current, projection)
         self._values: Any = None
@@ -73,6 +81,8 @@ class GraphRun:
 
     async def perform(self) -> StopReason | None:
         """Run the graph to its end, as often as it stops to ask something."""
+        if self._keeps_cut_off:
+            await self._take_what_was_cut_off()
         self._before = {key: each for key, each in self._session.state.items() if key in _PROGRESS}
         await self._drop_what_was_not_answered()
         given = await self._given()
@@ -139,7 +149,7 @@ class GraphRun:
         Clients know that of refused ones, and the user is told of the others.
         """
         rest = {key: each for key, each in self._session.state.items() if key not in _PROGRESS}
-        self._session.state = {**rest, "checkpoint": None, **self._before}
+        self._session.state = {**rest, "checkpoint": None, **self._before, "answered": self._id}
 
     async def look_where_it_stopped(self) -> None:
         """The run was cut off: the next one goes on from where it came to."""
@@ -172,8 +182,17 @@ class GraphRun:
             place["checkpoint_id"] = checkpoint
         return {
             "configurable": place,
-            "metadata": {"session_id": self._session.id, "cwd": self._session.cwd},
+            "metadata": {"session_id": self._session.id, "cwd": self._session.cwd, PROMPT: self._id},
         }
+
+    async def _take_what_was_cut_off(self) -> None:
+        """A kill has ended the turn before: what its user was shown is remembered, as after a cancel."""
+        if self._session.state.pop("forked", False):
+            return  # what the other session was in the middle of is not common to both
+        newest = await self._saver.aget_tuple(_place(self._config()))
+        if newest is not None and newest.metadata.get(PROMPT) != self._session.state.get("answered"):
+            noted = newest.config["configurable"]["checkpoint_id"]
+            self._session.state = {**self._session.state, "checkpoint": noted}
 
     async def _drop_what_was_not_answered(self) -> None:
         """Checkpoints that no answer names: of earlier steps, and of a turn that a kill has cut off."""
@@ -212,7 +231,7 @@ class GraphRun:
         state = await self._graph.aget_state(_place(self._config()))
         self._values, self._is_waiting = state.values, bool(state.next)
         noted = state.config["configurable"].get("checkpoint_id")
-        changed = {**self._session.state, "checkpoint": noted}
+        changed = {**self._session.state, "checkpoint": noted, "answered": self._id}
         if unfinished:
             changed["unfinished"] = unfinished
         if self._current.asked_in_chat is not None:
