@@ -53,15 +53,17 @@ def test_a_file_whose_name_is_no_text_does_not_spoil_it_either(coder: Coder, pro
     assert "needle" in coder.model.last.result
 
 
-def call(arguments: str, id: str = "call-1") -> Reply:
-    """A call of read_file with arguments as they are."""
+def call(
+    arguments: str, id: str = "call-1", *, name: str = "read_file", index: int = 0, finish: str = "tool_calls"
+) -> Reply:
+    """A call of a tool with arguments as they are."""
     made = {
-        "index": 0,
+        "index": index,
         "id": id,
         "type": "function",
-        "function": {"name": "read_file", "arguments": arguments},
+        "function": {"name": name, "arguments": arguments},
     }
-    return Reply([{"tool_calls": [made]}], "tool_calls")
+    return Reply([{"tool_calls": [made]}], finish)
 
 
 @pytest.mark.parametrize("arguments", ['"a.py"', "[1, 2]", "path: a.py", "}{"])
@@ -139,3 +141,60 @@ def answering(content: bytes) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
         server.shutdown()
         thread.join()
+
+
+@pytest.mark.parametrize("finish", ["length", "tool_calls"])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("run_command", '{"command": "rm -rf build/'),
+        ("write_file", '{"path": "b.js", "content": "function b() { return 1 }'),
+    ],
+)
+def test_a_call_that_breaks_off_is_not_made_and_the_model_told_so(
+    coder: Coder, project: Path, name: str, arguments: str, finish: str
+) -> None:
+    write(project, {"build/a.js": "one\n"})
+    editor = coder(project, [call(arguments, name=name, finish=finish), "I make it shorter."])
+    editor.set_mode("agentic")
+
+    turn = editor.prompt("Go")
+
+    assert tree(project) == {"build/a.js": "one\n"}
+    assert turn.use["status"] == "failed"
+    assert "breaks off in the middle" in coder.model.last.result
+    assert (turn.last_message, turn.reason) == ("I make it shorter.", "end_turn")
+
+
+def test_calls_before_the_one_that_breaks_off_are_made(coder: Coder, project: Path) -> None:
+    write(project, {"a.py": "one\n"})
+    first = call('{"path": "a.py"}')
+    second = call('{"command": "rm a', "call-2", name="run_command", index=1)
+    editor = coder(project, [Reply([*first.deltas, *second.deltas], "length"), "It is one."])
+    editor.set_mode("agentic")
+
+    turn = editor.prompt("Go")
+
+    assert [use["status"] for use in turn.uses] == ["completed", "failed"]
+    assert sorted(each["tool_call_id"] for each in coder.model.last.messages if each["role"] == "tool") == [
+        "call-1",
+        "call-2",
+    ]
+    assert tree(project) == {"a.py": "one\n"}
+
+
+def test_a_model_whose_calls_all_break_off_is_not_asked_for_ever(coder: Coder, project: Path) -> None:
+    broken = '{"path": "a'
+    editor = coder(project, [call(broken, f"call-{number}", finish="length") for number in range(4)])
+    assert editor.prompt("Read it").reason == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "finish"), [('{"path": "a.py"', "tool_calls"), ('{"path": "a.py"}', "length")]
+)
+def test_a_call_is_made_if_only_the_last_bracket_or_nothing_of_it_is_missing(
+    coder: Coder, project: Path, arguments: str, finish: str
+) -> None:
+    write(project, {"a.py": "one\n"})
+    editor = coder(project, [call(arguments, finish=finish), "It is one."])
+    assert editor.prompt("Read it").use["status"] == "completed"

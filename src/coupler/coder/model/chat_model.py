@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.language_models import BaseChatModel
 
 from coupler.coder.model.concealment import ErrorConcealment, KeyConcealment
+from coupler.coder.model.cut_calls import CallTexts, CutCalls
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.half_characters import WholeCharacters
 from coupler.coder.model.keyring import Keyring, missing_key
@@ -54,8 +55,8 @@ def chat_model(choice: ModelChoice, keyring: Keyring | None = None) -> BaseChatM
     model = made(choice, None if key is None else key.value)
     known = model.profile or {}
     model.profile = {**known, "max_input_tokens": _window(choice, known)}
-    if key is not None:
-        model.callbacks = [ErrorConcealment({key.name: key.value})]
+    concealing = [] if key is None else [ErrorConcealment({key.name: key.value})]
+    model.callbacks = [CallTexts(), *concealing]
     return model
 
 
@@ -77,8 +78,9 @@ def chat_models(
 def model_middleware(
     models: Mapping[str, BaseChatModel], keyring: Keyring | None = None
 ) -> list[AgentMiddleware[Any, Any]]:
-    """What stands around the models: none reads a key or half a character, and old text is billed less."""
-    around: list[AgentMiddleware[Any, Any]] = [WholeCharacters(), UnreadableCalls()]
+    """What stands around the models: no key or half a character is read, no half call made, and old text
+    is billed less."""
+    around: list[AgentMiddleware[Any, Any]] = [WholeCharacters(), UnreadableCalls(), CutCalls()]
     if keyring is not None and keyring.concealed:
         around.append(KeyConcealment(keyring.concealed))
     if any(type(model).__name__ == "ChatAnthropic" for model in models.values()):
