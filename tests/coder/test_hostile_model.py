@@ -198,3 +198,18 @@ def test_a_call_is_made_if_only_the_last_bracket_or_nothing_of_it_is_missing(
     write(project, {"a.py": "one\n"})
     editor = coder(project, [call(arguments, finish=finish), "It is one."])
     assert editor.prompt("Read it").use["status"] == "completed"
+
+
+def test_an_argument_that_a_tool_does_not_have_is_not_left_out_unseen(coder: Coder, project: Path) -> None:
+    write(project, {"build/a.js": "one\n"})
+    elsewhere = use("run_command", command="rm a.js; touch here", cwd="build")
+    unset = use("run_command", command="cat a.js", directory="build", cwd=None)
+    editor = coder(project, [elsewhere, unset, "It is one."])
+
+    turn = editor.prompt("Go", "allow_once")
+
+    assert tree(project) == {"build/a.js": "one\n"}
+    assert [use["status"] for use in turn.uses] == ["failed", "completed"]
+    refused, done = coder.model.last.results
+    assert "it has no argument cwd; it has command, directory" in refused
+    assert done.startswith("one\n")

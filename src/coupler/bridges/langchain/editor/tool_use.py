@@ -58,6 +58,16 @@ class SessionTool(StructuredTool):
     title_of: Callable[[Told], str | None] | None = Field(default=None, exclude=True)
     """Makes a title for a call of what is known of its arguments."""
 
+    def _parse_input(self, tool_input: str | dict[str, Any], tool_call_id: str | None) -> Any:
+        # What is left out unseen is not what the model means, and not what its user was shown.
+        given = tool_input.items() if isinstance(tool_input, dict) else ()
+        known = [*getattr(self.args_schema, "model_fields", ())]
+        if unknown := [name for name, value in given if name not in known and value is not None]:
+            raise ToolException(
+                f"{self.name} was not run: it has no argument {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        return super()._parse_input(tool_input, tool_call_id)
+
 
 def session_tool(
     function: Callable[..., Awaitable[Answer]],
