@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bridges.model_server import says
+from bridges.model_server import refuses, says
 from coder.editor import Editor
 from coder.script import use
 from coder.served_coder import Coder, Served, tree, write
@@ -111,6 +111,18 @@ def test_what_was_done_in_a_first_turn_that_a_kill_has_cut_off_is_known(coder: C
     assert coder.model.last.prompts == ["Write it, and go on", "What have you done?"]
     assert coder.model.last.result.startswith("b.py was ")
     again.leave()
+
+
+def test_a_prompt_that_was_refused_is_not_taken_for_one_that_was_cut_off(coder: Coder, project: Path) -> None:
+    served, editor = having_read(coder, project)
+    coder.model.plays(refuses(400, "The prompt was filtered", "content_filter"), "It says one.")
+
+    refused = editor.prompt("Say something foul")
+    editor.prompt("What does it say?")
+
+    assert refused.reason == "refusal"
+    assert coder.model.last.prompts == ["Read a.py", "What does it say?"]
+    served.leave()
 
 
 def test_a_mode_and_a_plan_are_there_again_after_a_restart(coder: Coder, project: Path) -> None:

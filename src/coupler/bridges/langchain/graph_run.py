@@ -45,8 +45,8 @@ MOST_MISFITS = 3
 _PROGRESS = frozenset({"checkpoint", "unfinished", "asked"})
 """What the agent's state says of how far the conversation has come."""
 
-PROMPT = "prompt"
-"""Where a checkpoint's metadata names the prompt that it belongs to; `answered` in the state is the last one."""
+PROMPT = "coupler_prompt"
+"""Where the metadata of checkpoints names their prompt; the last that was answered is in the state."""
 
 STOPPED = "the agent stopped before this was done"
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
