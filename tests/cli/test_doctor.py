@@ -169,6 +169,12 @@ class TestSettings:
         assert [*wrong] == ["settings"]
         assert words in str(wrong["settings"])
 
+    def test_what_a_wrong_file_may_set_is_not_said_to_be_missing(self, project):
+        (project / "coupler.toml").write_text("[mcp.time]\ncommand = 'time'\n[coder\n")
+        sections = examined(project, "--offline")
+        assert "cannot be told which servers" in found(sections["servers"], "note")["servers"]
+        assert "cannot be told whether it sets one" in found(sections["model"], "note")["model"]
+
     def test_a_project_that_is_not_trusted_is_told_and_none_of_its_servers_started(self, project, tmp_path):
         marker = tmp_path / "started"
         args = json.dumps([str(PLAIN), "fine", str(marker)])
@@ -179,6 +185,7 @@ class TestSettings:
         assert problems(sections) == {}
         assert "`mcp`" in found(sections["project"], "note")["trust"]
         assert "`coupler trust`" in found(sections["project"], "note")["trust"]
+        assert found(sections["servers"]).keys() == {"not trusted"}
         assert "theirs" in found(sections["servers"], "note")["not trusted"]
         assert not marker.exists()
 

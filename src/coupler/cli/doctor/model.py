@@ -35,7 +35,7 @@ def examine(section: Section, circumstances: Circumstances) -> None:
         section.problem("model", str(error), f"correct it where it is set, or {LOGIN}")
         return
     if choice is None:
-        _tell_none(section)
+        _tell_none(section, circumstances)
         return
     section.facts |= {"model": choice.name, "base_url": without_query(choice.base_url or "") or None}
     section.ok("model", f"{choice.name}{_at(choice)}, as {_who_says(circumstances)} says")
@@ -96,10 +96,13 @@ def _look_at_profiles(section: Section, circumstances: Circumstances) -> None:
     section.facts["profiles"] = names
 
 
-def _tell_none(section: Section) -> None:
+def _tell_none(section: Section, circumstances: Circumstances) -> None:
     from coupler.coder.model.provider import PROVIDERS
 
     section.facts["model"] = None
+    if circumstances.config_error is not None:
+        section.note("model", "a coupler.toml is wrong, so it cannot be told whether it sets one")
+        return
     at_hand = [
         f"COUPLER_MODEL={provider.name}:{provider.example or 'NAME'} would work with {variable}, which is set"
         for provider in PROVIDERS.values()

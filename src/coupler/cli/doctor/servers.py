@@ -28,9 +28,10 @@ def examine(section: Section, circumstances: Circumstances) -> None:
     circumstances.keep_secret((*variables_of(servers), *_in_words(servers)))
     entries = merged(servers)
     section.facts["servers"] = {name: {"is_reached": None} for name in entries}
-    _tell_untrusted(section, circumstances)
+    is_all = not _tell_withheld(section, circumstances)
     if not entries:
-        section.ok("servers", "none is set")
+        if is_all:
+            section.ok("servers", "none is set")
     elif circumstances.is_offline:
         section.ok("servers", f"{', '.join(entries)}: not tried out, because of --offline")
     elif not is_installed():
@@ -64,19 +65,25 @@ def _in_words(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
                 yield {name: value for name, value in pairs if len(value) >= SHORTEST}
 
 
-def _tell_untrusted(section: Section, circumstances: Circumstances) -> None:
+def _tell_withheld(section: Section, circumstances: Circumstances) -> bool:
+    """Say which servers do not count, or why that is not known; whether there was something to say."""
+    if circumstances.config_error is not None:
+        section.note("servers", "a coupler.toml is wrong, so it cannot be told which servers it names")
+        return True
     names = [
         one_line(server.name)
         for setting in circumstances.config.untrusted
         if setting.key.name == "mcp"
         for server in setting.value
     ]
-    if names:
-        section.note(
-            "not trusted",
-            f"the project names {', '.join(names)}, which is not started before the project is trusted",
-            "read the project's coupler.toml, then run `coupler trust`",
-        )
+    if not names:
+        return False
+    section.note(
+        "not trusted",
+        f"before the project is trusted, the servers that it names are not started: {', '.join(names)}",
+        "read the project's coupler.toml, then run `coupler trust`",
+    )
+    return True
 
 
 async def _try_all(section: Section, entries: dict[str, McpServer], circumstances: Circumstances) -> None:
