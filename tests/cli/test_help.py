@@ -91,7 +91,9 @@ def test_a_command_has_two_examples_that_call_it_and_can_be_typed(path):
     for example in examples:
         words = words_of_coupler(example)
         called, rest = called_by(words)
-        parser = called.make_parser(click.Context(called, ignore_unknown_options=False))
+        # With the settings of the whole: click keeps the first help option that it is asked for.
+        context = click.Context(called, **{**command.context_settings, "ignore_unknown_options": False})
+        parser = called.make_parser(context)
         parser.parse_args([*rest])  # an option that there is not is an error here
 
 
