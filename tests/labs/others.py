@@ -147,7 +147,9 @@ def install() -> None:
         download = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", str(OTHERS)]
         subprocess.run([sys.executable, "-m", "pip", *download, PYTHON_SDK], check=True)
         with tarfile.open(OTHERS / f"{PYTHON_EXAMPLES.parent.name}.tar.gz") as archive:
-            archive.extractall(OTHERS, filter="data")
+            # The first releases of Python 3.11 have no filters.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(OTHERS)
     wanted = hashlib.sha256((NODE / "package-lock.json").read_bytes()).hexdigest()
     if shutil.which("npm") and not (STAMP.exists() and STAMP.read_text() == wanted):
         # Nothing of theirs has to be built, and so nothing of theirs is run. `npm ci` would refuse a lock
