@@ -56,7 +56,7 @@ format: $(READY) ## Format the code and fix what ruff can fix
 bench: $(READY) node ## Measure Coupler, both official SDKs and bridges to LangChain
 	$(BIN)/python bench $(BENCH_ARGS)
 
-docs: $(READY) ## Build the documentation into site/
+docs: $(READY) ## Build the manual, to be opened in site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 reference: $(READY) ## Write what the manual has from the code
