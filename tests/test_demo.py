@@ -93,6 +93,13 @@ def test_without_a_terminal_it_shows_plan_nested_calls_texts_an_approval_and_a_c
         )
 
 
+def test_where_marks_cannot_be_shown_the_words_still_are(environment: dict[str, str]) -> None:
+    done = run({**environment, "PYTHONIOENCODING": "ascii"}, "--scripted")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "? Read a program" in done.stdout and "The notes are in NOTES.md." in done.stdout
+
+
 def test_at_a_terminal_it_asks_and_lets_people_talk(environment: dict[str, str], tmp_path: Path) -> None:
     with Typist(*DEMO, "--scripted", cwd=tmp_path, env={**environment, "TERM": "xterm-256color"}) as person:
         person.sees("Y/n")

@@ -142,7 +142,7 @@ async def fetched(console: Console, fetching: Fetching) -> Path | None:
                 break
             await asyncio.sleep(0.1)
     if not fetching.is_over:
-        console.print(f"The model is not there yet. `coupler models install {NAME}` fetches it.")
+        console.print(f"The model is not there yet. `{program()} models install {NAME}` fetches it.")
     elif fetching.problem is not None:
         console.print(f"There is no model for the agents: {fetching.problem}", markup=False)
     return model_here()
@@ -183,9 +183,7 @@ def introduce(console: Console, file: Path | None, fetching: Fetching | None) ->
 
 
 def tell_next(console: Console, *, has_model: bool) -> None:
-    program = Path(sys.executable).with_name("coupler")
-    is_below = program.is_relative_to(Path.cwd())
-    name = str(program.relative_to(Path.cwd()) if is_below else program) if program.exists() else "coupler"
+    name = program()
     console.print("[bold]What next?[/]\n")
     if has_model:
         console.print("[dim]# talk to a coding agent with this model[/]")
@@ -196,11 +194,21 @@ def tell_next(console: Console, *, has_model: bool) -> None:
     console.print(f"{name} init")
 
 
+def program() -> str:
+    """How `coupler` is called here: `make demo` puts it on nobody's path."""
+    file = Path(sys.executable).with_name("coupler")
+    if not file.exists():
+        return "coupler"
+    return str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Show Coupler at work.")
     parser.add_argument("--yes", action="store_true", help="ask nothing: approve, and say what is prepared")
     parser.add_argument("--scripted", action="store_true", help="use no model, and fetch none")
     given = parser.parse_args()
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show is no reason to end
     console = Console(highlight=False)
     is_agreed = given.yes or not (sys.stdin.isatty() and console.is_terminal)
     try:
