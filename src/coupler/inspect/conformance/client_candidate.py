@@ -84,9 +84,13 @@ def fill_in(command: Sequence[str], agent: Sequence[str], project: Path) -> list
 
 
 def _from_here(word: str) -> str:
-    """A file that was named relative to the current directory, by its full name."""
+    """A file that was named relative to the current directory, by its full name.
+
+    A word without a directory and an ending is no file's name, even if there is one: it may be a prompt.
+    """
     path = Path(word)
-    return str(path.absolute()) if os.sep in word and not path.is_absolute() and path.is_file() else word
+    is_name = os.sep in word or path.suffix != ""
+    return str(path.absolute()) if is_name and not path.is_absolute() and path.is_file() else word
 
 
 def _traces_in(folder: Path) -> list[Trace]:
