@@ -122,11 +122,11 @@ class Reader:
         assert commands, f"{block.place}: there is nothing to type"
         expected = [0] * (len(commands) - 1) + [int(block.notes.get("fails with", 0))]
         for (command, printed), code in zip(commands, expected, strict=True):
-            ended, output = self._run(command)
+            ended, output = self.run(command)
             assert ended == code, f"{block.place}: `{command}` ended with {ended}:\n{output}"
             assert fits(printed, output), f"{block.place}: `{command}` printed:\n{output}\nnot:\n{printed}"
 
-    def _run(self, command: str) -> tuple[int, str]:
+    def run(self, command: str) -> tuple[int, str]:
         """One command, with the directory and the variables that those before it have left."""
         state = self.directory.parent / f"{self.directory.name}-state"
         kept = f'{{ export -p; echo cd "$(printf %q "$PWD")"; }} > {shlex.quote(str(state))}'
