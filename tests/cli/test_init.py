@@ -100,6 +100,7 @@ class TestInAnEmptyDirectory:
 
         assert ended.returncode == 0, ended.stderr
         assert "files: 1" in ended.stdout
+        assert "summary: null" not in ended.stdout
 
     def test_the_example_works_with_an_agent_that_is_there(self, project, tmp_path):
         program = tmp_path / "programs" / "goose"

@@ -121,7 +121,7 @@ steps:
 # What comes out. A pair of braces that is the whole text keeps its type: this is a number.
 outputs:
   files: "{{{{ steps.files.output | length }}}}"
-  summary: "{{{{ steps.summary.text | default('') }}}}"
+  summary: "{{{{ steps.summary.text | default('', true) }}}}"
 """
 
 
