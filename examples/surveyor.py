@@ -71,8 +71,9 @@ def find_python_files(root: Path) -> list[Path]:
 def summary(root: Path, files: list[Path], longest: Path, text: str) -> str:
     """What a person would want to hear."""
     place = longest.relative_to(root)
+    found = "one Python file" if len(files) == 1 else f"{len(files)} Python files"
     return (
-        f"This project has {len(files)} Python files. "
+        f"This project has {found}. "
         f"The longest is `{place}` with {text.count(chr(10))} lines; start reading there."
     )
 
