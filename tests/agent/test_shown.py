@@ -5,7 +5,7 @@ import tracemalloc
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coupler.agent.ledger import text_content
@@ -91,6 +91,7 @@ class TestLongText:
         assert last.content.text.endswith("b" * TAIL)
 
     @given(st.lists(st.text(st.characters() | st.sampled_from("é€😀\ud83d\ude00"), max_size=30), max_size=12))
+    @example(["a" * 60, "b", "c" + "😀" * 20])
     def test_it_is_cut_between_characters_and_nothing_is_counted_wrongly(self, texts):
         pieces = [text * 300 for text in texts]
         whole = "".join(pieces)

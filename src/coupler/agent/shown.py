@@ -144,8 +144,10 @@ class _Text:
         if size > TAIL:
             text = _last_bytes(text, TAIL)
             kept = _size_of_text(text)
-            self._left_out += size - kept
-            size = kept
+            # What stood before it does not adjoin it any more, and a cut between characters leaves a gap.
+            self._left_out += self._tail_size + size - kept
+            self._tail.clear()
+            self._tail_size, size = 0, kept
         self._tail.append((text, size))
         self._tail_size += size
         # Whole pieces are dropped as soon as those after them fill the tail.
