@@ -22,12 +22,14 @@ DEEPEST = 32
 """Lists and tables inside each other."""
 
 _BLANK = re.compile(r"[ \t]*")
-_BETWEEN = re.compile(r"(?:[ \t\r\n]|#[^\n]*+)*+")
-_NAME = re.compile(r"""[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'""")
+# A group that is repeated possessively has no alternatives and no lookahead: the first releases of 3.11 match
+# those wrongly. Those that need them can be read in one way only, so that nothing is tried twice.
+_BETWEEN = re.compile(r"[ \t\r\n]*+(?:#[^\n]*+[ \t\r\n]*+)*+")
+_NAME = re.compile(r"""[A-Za-z0-9_-]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'""")
 _TEXT = re.compile(
-    r'''"""(?:[^"\\]|\\[\s\S]|"(?!""))*+"{3,5}'''
-    r"""|\'\'\'(?:[^']|'(?!''))*+'{3,5}"""
-    r"""|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'"""
+    r'''"""[^"\\]*+(?:(?:\\[\s\S]|"(?!""))[^"\\]*+)*"{3,5}'''
+    r"""|\'\'\'[^']*+(?:'(?!'')[^']*+)*'{3,5}"""
+    r"""|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"|'[^'\n]*+'"""
 )
 _SCALAR = re.compile(r"[^,\]}\n#]++")
 

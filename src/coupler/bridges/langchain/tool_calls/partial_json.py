@@ -17,7 +17,7 @@ from langchain_core.utils.json import parse_partial_json
 SHORT = 200
 """Characters that LangChain itself may read: it takes no time."""
 
-_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?P<end>")?|[][{},]', re.DOTALL)
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>")?|[][{},]', re.DOTALL)
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
 _CLOSING = {"{": "}", "[": "]"}
 
