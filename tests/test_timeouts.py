@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+import coupler.process.child  # noqa: F401 - as do all who wait for something to end
 from coupler.timeouts import Timeout
 
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from coupler.__about__ import __version__
-
-if sys.version_info < (3, 11, 4):
-    from coupler import timeouts
-
-    timeouts.install()
 
 if TYPE_CHECKING:
     from coupler.agent.agent import Agent

@@ -2,6 +2,7 @@
 
 There a timeout that runs out in a task which was cancelled before is taken for another cancel. Whoever cleans
 up after a cancel, and takes some seconds for it, is then cut short: commands are killed without their grace.
+Connections and child processes install it where it is needed; later releases never import it.
 """
 
 from __future__ import annotations

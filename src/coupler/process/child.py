@@ -23,6 +23,11 @@ from coupler.process.exit import watch_exit
 from coupler.process.group import NEW_GROUP, Group
 from coupler.process.ring import Ring
 
+if sys.version_info < (3, 11, 4):
+    from coupler import timeouts
+
+    timeouts.install()
+
 READ_BYTES = 64 * 1024
 
 # How much is still read from the stderr of a dead child, whose own children may go on writing to it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -25,6 +26,11 @@ from coupler.wire.messages import Envelope, Malformed
 from coupler.wire.outbox import Lane, Outbox
 from coupler.wire.request import Request, internal_error
 from coupler.wire.transport import Transport
+
+if sys.version_info < (3, 11, 4):
+    from coupler import timeouts
+
+    timeouts.install()
 
 log = logging.getLogger("coupler.wire")
 
