@@ -507,7 +507,7 @@ def test_what_does_not_let_go_is_left_behind(monkeypatch, behaviour):
     exits, tasks = [], []
     monkeypatch.setattr(os, "_exit", exits.append)
     # Other tests may have left threads in this process, which are none of the agent's.
-    monkeypatch.setattr(ending, "_before", ending.Surroundings(may_have_children=False))
+    monkeypatch.setattr(ending, "_before", ending.Surroundings(may_have_children=True))
     loop = asyncio.new_event_loop()
 
     async def stubborn():

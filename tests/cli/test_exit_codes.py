@@ -18,7 +18,9 @@ MANUAL = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 
 def commands(group: click.Command, path: str = "coupler") -> Iterator[tuple[str, str]]:
     """The commands that tell their exit codes, with what they tell."""
-    help = " ".join((group.get_help(click.Context(group)) or "").split())
+    # With the settings of the whole: click keeps the first help option that it is asked for.
+    context = click.Context(group, **command.context_settings)
+    help = " ".join((group.get_help(context) or "").split())
     if "Exit codes" in help:
         yield path, help.partition("Exit codes")[2].partition("Options:")[0].partition("Commands:")[0]
     for name, each in getattr(group, "commands", {}).items():

@@ -473,7 +473,10 @@ class TestResuming:
         assert "horse" not in shown
 
     def test_all_that_failed_beside_each_other_is_tried_again(self, place):
-        branch = "{{id: {0}, run: 'echo {0} >> log; test -e mended', retry: {{attempts: 2, delay: 0}}}}"
+        # The first that is done ends the others: so each waits until both have begun.
+        wait = "until grep -q a log && grep -q b log; do sleep 0.01; done"
+        command = f"echo {{0}} >> log; test -e mended && {wait}"
+        branch = f"{{{{id: {{0}}, run: '{command}', retry: {{{{attempts: 2, delay: 0}}}}}}}}"
         handled = "{id: h, run: 'echo h >> log; exit 1', on_error: continue}"
         branches = f"{branch.format('a')}, [{handled}, {branch.format('b')}]"
         flow = f"steps: [{{id: both, wait: any, parallel: [{branches}]}}]"
