@@ -238,6 +238,7 @@ class TestServers:
         {"kind": "execute", "command": "(" * 15_000},
         {"kind": "execute", "command": "$(" * 9_000},
         {"kind": "execute", "command": "{" * 15_000 + "}" * 5_000},
+        {"kind": "execute", "command": "{a," * 6_000 + "}" * 2_000},
         {"kind": "execute", "command": '"$(' * 6_000},
         {"kind": "execute", "command": "ls;" * 6_000},
         {"kind": "execute", "command": "<<A " * 5_000},

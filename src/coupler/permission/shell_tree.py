@@ -134,6 +134,7 @@ class TreeReader(WordReader):
         """One simple command, with assignments before it and redirections anywhere."""
         self._check_gaps(node.children, BLANK_ON_ONE_LINE)
         words: list[Word] = []
+        last: Node | None = None
         for child in node.children:
             match child.type:
                 case "variable_assignment" if not words:
@@ -146,11 +147,23 @@ class TreeReader(WordReader):
                     self._herestring(child)
                 case "command_name":
                     words.append(self._command_name(child))
+                    last = child
+                case _ if last is not None and last.end_byte == child.start_byte:
+                    # The parser takes some braces for a word of their own.
+                    words[-1] = self._glued(words[-1], last, child)
+                    last = child
                 case _:
                     words.append(self._word(child))
+                    last = child
         words += further
         if words:
             self._add_command(words)
+
+    def _glued(self, word: Word, before: Node, node: Node) -> Word:
+        """One word of what the parser took for two, though nothing stands between them."""
+        text = word.source or self._text(before)
+        rest = self._word(node)
+        return Word(word.text + rest.text, is_certain=False, is_one=False, source=text + self._text(node))
 
     def _command_name(self, node: Node) -> Word:
         if self._text(node) in RESERVED or node.child_count != 1:

@@ -31,6 +31,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]", re.ASCII)
 _TILDE = re.compile(r"~([+-]|[A-Za-z_][\w.-]*)?(?=/|$)", re.ASCII)
 _BETWEEN = re.compile(r"[\s,;:|]+")
 _OPERATION = re.compile(r"(!?)([A-Za-z_]\w*|[0-9@*#?!$-])(\[[^\]]*\])?(.*)", re.ASCII | re.DOTALL)
+_SEQUENCE = re.compile(r"(\w)\.\.(\w)")
 
 
 class Reading(NamedTuple):
@@ -65,8 +66,8 @@ class Values:
 def expanded(source: str, values: Values, depth: int = 0) -> list[list[Reading]]:
     """What a word may become: alternatives, of which each is a list of words."""
     alternatives: list[list[Reading]] = [[]]
-    pieces = braces(source)
-    values.is_cut = values.is_cut or len(pieces) >= MOST_BRACES
+    pieces, are_all = braces(source)
+    values.is_cut = values.is_cut or not are_all
     for piece in pieces:
         found = _Expansion(piece, values, depth).readings()
         values.is_cut = values.is_cut or len(alternatives) * len(found) > MOST_READINGS
@@ -314,50 +315,80 @@ def _closing(text: str, start: int, opening: str, closing: str) -> int:
     return len(text)
 
 
-def braces(source: str) -> list[str]:
-    """The words that braces make of one, as `/{bin,usr}` is two."""
+def braces(source: str) -> tuple[list[str], bool]:
+    """The words that braces make of one, as `/{bin,usr}` is two; and whether these are all."""
     waiting: list[str] = [source]
     done: list[str] = []
     while waiting and len(waiting) + len(done) < MOST_BRACES:
         word = waiting.pop(0)
-        span = _first_braces(word)
+        opened = [*itertools.islice(_opened_braces(word), MOST_BRACES + 1)]
+        if len(opened) > MOST_BRACES:
+            return [*done, word, *waiting], False
+        span = next(((at, end) for at in opened if (end := _closing_brace(word, at)) is not None), None)
         if span is None:
             done.append(word)
             continue
-        start, end, parts = span
-        waiting = [word[:start] + part + word[end + 1 :] for part in parts] + waiting
-    return [*done, *waiting]
+        before, inside, behind = word[: span[0]], word[span[0] + 1 : span[1]], word[span[1] + 1 :]
+        waiting = [before + part + behind for part in _parts(inside)] + waiting
+    return [*done, *waiting], not waiting
 
 
-def _first_braces(word: str) -> tuple[int, int, list[str]] | None:
-    """The first braces with several parts in them: where they begin and end, and the parts."""
+def _opened_braces(word: str) -> Iterator[int]:
     at = 0
     while at < len(word):
-        if word[at] == "\\":
-            at += 1
-        elif word[at] in "'\"`":
-            at = _find(word, word[at], at + 1)
-        elif word.startswith(("${", "$("), at):
-            at = _closing(word, at + 1, word[at + 1], "}" if word[at + 1] == "{" else ")")
-        elif word[at] == "{":
-            end = _closing(word, at, "{", "}")
-            parts = _parts(word[at + 1 : end]) if end < len(word) else []
-            if len(parts) > 1:
-                return at, end, parts
-        at += 1
+        if word[at] == "{":
+            yield at
+        at = _behind(word, at)
+
+
+def _closing_brace(word: str, start: int) -> int | None:
+    """Where the braces end that open at `start`, if there are several parts in them.
+
+    As in bash, one that closes before anything has separated two parts is a letter like any other.
+    """
+    sequence = _SEQUENCE.match(word, start + 1)
+    if sequence is not None and word.startswith("}", sequence.end()):
+        return sequence.end()
+    depth, has_parts = 0, False
+    at = start + 1
+    while at < len(word):
+        character = word[at]
+        if character == "{":
+            depth += 1
+        elif character == "}" and depth:
+            depth -= 1
+        elif character == "}" and has_parts:
+            return at
+        elif character == "," and not depth:
+            has_parts = True
+        at = _behind(word, at)
     return None
 
 
+def _behind(word: str, at: int) -> int:
+    """Where the next letter is that quotes and expansions leave as it is."""
+    if word[at] == "\\":
+        return at + 2
+    if word[at] in "'\"`":
+        return _find(word, word[at], at + 1) + 1
+    if word.startswith(("${", "$("), at):
+        return _closing(word, at + 1, word[at + 1], "}" if word[at + 1] == "{" else ")") + 1
+    return at + 1
+
+
 def _parts(inner: str) -> list[str]:
-    sequence = re.fullmatch(r"(\w)\.\.(\w)", inner)
+    sequence = _SEQUENCE.fullmatch(inner)
     if sequence is not None:
         first, last = sorted((ord(sequence[1]), ord(sequence[2])))
         return [chr(number) for number in range(first, last + 1)]
     parts, depth = [""], 0
-    for character in inner:
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if character == "," and depth == 0:
+    at = 0
+    while at < len(inner):
+        end = _behind(inner, at)
+        if inner[at] == "," and not depth:
             parts.append("")
         else:
-            parts[-1] += character
+            parts[-1] += inner[at:end]
+        depth = max(depth + {"{": 1, "}": -1}.get(inner[at], 0), 0)
+        at = end
     return parts
