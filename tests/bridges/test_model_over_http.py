@@ -117,7 +117,8 @@ def test_what_a_filter_refuses_is_no_part_of_the_conversation_afterwards(talk, r
         (refuses(404, "no such model", "model_not_found"), "no_model", "check the name"),
         (refuses(503, "overloaded"), "unavailable", "try again later"),
         (refuses(400, "m does not support tools"), "refused", "m does not support tools"),
-        (refuses(402, "insufficient balance"), "refused", "insufficient balance"),
+        (refuses(402, "insufficient balance"), "quota", "insufficient balance"),
+        (refuses(429, "You exceeded your current quota", "insufficient_quota"), "quota", "plan and billing"),
     ],
 )
 def test_an_error_says_what_it_is_and_what_to_do_and_the_session_goes_on(talk, reply, kind, hint):

@@ -47,6 +47,12 @@ class Trouble(NamedTuple):
 
 
 RATE_LIMIT = Trouble("rate_limit", "The model's provider limits the rate of requests", "try again", True)
+QUOTA = Trouble(
+    "quota",
+    "The account with the model's provider has nothing left to spend",
+    "check its plan and billing",
+    False,
+)
 AUTH = Trouble(
     "auth", "The model's provider refused the credentials", "check the API key of the agent", False
 )
@@ -82,7 +88,7 @@ _BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
     (ModelConnectionError, NETWORK),
     (ModelAPIError, OVERLOADED),
 )
-_BY_STATUS = {401: AUTH, 403: AUTH, 404: NO_MODEL, 408: TIMEOUT, 413: CONTEXT, 429: RATE_LIMIT}
+_BY_STATUS = {401: AUTH, 402: QUOTA, 403: AUTH, 404: NO_MODEL, 408: TIMEOUT, 413: CONTEXT, 429: RATE_LIMIT}
 _BUILT_IN: tuple[tuple[type[BaseException], Trouble], ...] = (
     (TimeoutError, TIMEOUT),
     (ConnectionError, NETWORK),
@@ -108,6 +114,8 @@ _BY_NAME = {
     "InternalServerError": OVERLOADED,
     "OverloadedError": OVERLOADED,
 }
+_SPENT = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
+"""What providers say to an account that has used up what it may, some with the status of a rate limit."""
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "context window")
 _FILTERED = frozenset({"content_filter", "content_policy_violation"})
 """What providers call a prompt that they answer with an error because of what it says."""
@@ -155,22 +163,26 @@ def trouble_of(error: BaseException, of_model: BaseException | None = None) -> T
 
     `of_model` is what a model has failed with for certain.
     """
-    for each in _causes(error):
-        for kind, trouble in _BUILT_IN if each is of_model else ():
-            if isinstance(each, kind):
-                return trouble
-        if each is of_model and _is_garbled(each):
-            return GARBLED
-        for kind, trouble in _BY_TYPE:
-            if isinstance(each, kind):
-                return trouble
-        if (by_status := _by_status(each)) is not None:
-            return by_status
-        if each is of_model and 400 <= (_status(each) or 0) < 500:
-            return REFUSED
-        if type(each).__module__.partition(".")[0] != "builtins" and type(each).__name__ in _BY_NAME:
-            return _BY_NAME[type(each).__name__]
-    return None
+    causes = [*_causes(error)]
+    # Looked for first, because LangChain has sorted it as a rate limit.
+    if any(map(_is_spent, causes)):
+        return QUOTA
+    told = (_told_by(each, is_of_model=each is of_model) for each in causes)
+    return next((trouble for trouble in told if trouble is not None), None)
+
+
+def _told_by(error: BaseException, *, is_of_model: bool) -> Trouble | None:
+    if is_of_model and _is_garbled(error):
+        return GARBLED
+    for kind, trouble in (*_BUILT_IN, *_BY_TYPE) if is_of_model else _BY_TYPE:
+        if isinstance(error, kind):
+            return trouble
+    if (by_status := _by_status(error)) is not None:
+        return by_status
+    if is_of_model and 400 <= (_status(error) or 0) < 500:
+        return REFUSED
+    is_built_in = type(error).__module__.partition(".")[0] == "builtins"
+    return None if is_built_in else _BY_NAME.get(type(error).__name__)
 
 
 def cannot_be_read(error: BaseException, of_model: BaseException | None) -> bool:
@@ -227,6 +239,11 @@ def _is_garbled(error: BaseException) -> bool:
     if isinstance(error, JSONDecodeError | UnicodeDecodeError):
         return True
     return isinstance(error, ValueError) and _NOTHING_CAME in str(error)
+
+
+def _is_spent(error: BaseException) -> bool:
+    text = f"{getattr(error, 'code', None)} {error}".lower()
+    return _status(error) in (400, 429) and any(words in text for words in _SPENT)
 
 
 def _is_filtered(error: BaseException) -> bool:
