@@ -33,7 +33,7 @@ def told_by(path, directory):
     ("setting", "told"),
     [
         ("", f"{NEW_OBJECTS} True True"),
-        ("gc.set_threshold(100_000)", "100000 False True"),
+        ("gc.set_threshold(50_000)", "50000 False True"),
         ("gc.set_threshold(0)", "0 False True"),
         ("gc.disable()", f"{gc.get_threshold()[0]} False False"),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pkgutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -54,12 +55,15 @@ TIMEOUT = 30.0
 BRIDGES = Path(coupler.__path__[0]) / "bridges"
 LOADED = ("langchain.agents", "langchain.chat_models", "langchain_openai", "langgraph.graph", "coupler.acp")
 
+OF_COMMITS = "langgraph_release_notes.py"
+"""It asks its model only about commits."""
+
 PLAIN = {"checks.py": "go", "rename.py": "/rename cat dog"}
 WITH_MODEL = (
     "langchain_agent.py",
     "langchain_mcp.py",
     "langchain_permissions.py",
-    "langgraph_release_notes.py",
+    OF_COMMITS,
 )
 PASSED_OVER = {
     "rename.py": {"A25"},  # it has no use for the tools of MCP servers
@@ -115,6 +119,16 @@ def model(request: dict[str, Any]) -> Reply:
     return says("Do", "ne.")
 
 
+def commit_twice(directory: Path) -> str:
+    """The name of the first of two commits, of which the second makes the model slow."""
+    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.com"]
+    subprocess.run(["git", "init", "--quiet"], cwd=directory, check=True)
+    for subject in ("begin", "be slow"):
+        commit = ["git", *who, "commit", "--quiet", "--allow-empty", "-m", subject]
+        subprocess.run(commit, cwd=directory, check=True)
+    return "HEAD~1"
+
+
 @pytest.mark.parametrize("example", WITH_MODEL)
 def test_an_example_with_a_model_keeps_to_the_protocol(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_langchain: None
@@ -123,7 +137,8 @@ def test_an_example_with_a_model_keeps_to_the_protocol(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "key-of-the-tests")
 
-        assert failures(example, tmp_path, prompt="go", slow_prompt="be slow") == {}
+        slow_prompt = "be slow" if example != OF_COMMITS else commit_twice(tmp_path)
+        assert failures(example, tmp_path, prompt="go", slow_prompt=slow_prompt) == {}
 
 
 def test_no_example_is_forgotten() -> None:
