@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 from bridges.model_server import refuses, says
 from coder.editor import Editor
 from coder.script import use
 from coder.served_coder import Coder, Served, tree, write
-from coder.waiting import is_gone, pid_in
+from coder.waiting import is_gone, pid_in, until
 from raw_client import texts
 
 EDIT = use("edit_file", path="a.py", edits=[{"old_text": "one", "new_text": "two"}])
@@ -22,6 +24,18 @@ def having_read(coder: Coder, project: Path) -> tuple[Served, Editor]:
     editor = served.opened(project)
     editor.prompt("Read a.py")
     return served, editor
+
+
+def until_written_down(served: Served, text: str) -> None:
+    """Wait for a step that has this text in it; LangGraph writes it while the next one begins."""
+
+    def is_there() -> bool:
+        found = saver.execute("SELECT count(*) FROM checkpoints WHERE instr(checkpoint, ?)", [text.encode()])
+        return found.fetchone()[0] > 0
+
+    [file] = served.home.rglob("*.langgraph")
+    with contextlib.closing(sqlite3.connect(file)) as saver:
+        until(is_there)
 
 
 def test_a_session_that_is_loaded_after_a_restart_goes_on_with_full_memory(
@@ -71,6 +85,7 @@ def test_after_a_kill_in_the_middle_of_a_tool_the_session_goes_on_with_what_was_
     before.begin("Now run it")
     before.until(lambda frame: "begun 6" in str(frame), "allow_once")
     pid = pid_in(project / "pid")
+    until_written_down(served, "echo begun")
 
     served.client.process.kill()
     served.client.wait()
@@ -100,6 +115,7 @@ def test_what_was_done_in_a_first_turn_that_a_kill_has_cut_off_is_known(coder: C
     before = served.opened(project)
     before.begin("Write it, and go on")
     before.until(lambda frame: "Now " in str(frame), "allow_once")
+    until_written_down(served, "b.py was ")
     served.client.process.kill()
     served.client.wait()
 

@@ -13,7 +13,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.channels import DeltaChannel
 from langgraph.errors import is_invalid_resume
 from langgraph.pregel import Pregel
-from langgraph.types import Durability, StateSnapshot
+from langgraph.types import StateSnapshot
 from pydantic import ValidationError
 
 from coupler.bridges.langchain.asking.gate import gates
@@ -163,11 +163,7 @@ class GraphRun:
         # Asked for each time: the user may be against something by now.
         config = {**config, "callbacks": [*await gates(self._current), self._listener]}
         modes: Any = ["updates", "custom"] if output_writer.IS_KNOWN else ["updates", "custom", "tools"]
-        # Who remembers what is cut off writes down each step before the next one begins.
-        durability: Durability | None = "sync" if self._keeps_cut_off else None
-        stream: AsyncIterator[Any] = self._graph.astream(
-            given, config, stream_mode=modes, subgraphs=True, durability=durability
-        )
+        stream: AsyncIterator[Any] = self._graph.astream(given, config, stream_mode=modes, subgraphs=True)
         async for namespace, mode, told in stream:
             if mode == "updates":
                 self._projection.update(namespace, told)
