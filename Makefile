@@ -34,6 +34,9 @@ demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) ## Run a workflow with a
 	@$(BIN)/python examples/demo $(DEMO_ARGS)
 
 test: $(READY) node ## Run all tests in parallel and in random order
+	@# In a new clone pytest rewrites all assertions: once, and not in all workers at the same time.
+	@test -n "$$(find tests -name '*pytest*.pyc' -print -quit)" || \
+		$(BIN)/python -m pytest --collect-only -qq > /dev/null || true
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 coverage: $(READY) ## Measure the branch coverage of the layers that promise one, processes included

@@ -37,7 +37,7 @@ COUNTS = ("(46 passed, 19 skipped)", "(… passed, … skipped)")
 """How many can be judged of a quick agent depends on how busy the machine is."""
 
 RUN = {
-    "README.md": ["coupler exec", "coupler editor"],
+    "README.md": ["coupler exec", "coupler check", "coupler editor"],
     "docs/chat.md": ["printf"],
     "docs/check-clients.md": ["coupler check --client"],
     "docs/check.md": ["coupler check -- ", "coupler check --json", "coupler check --trace"],
