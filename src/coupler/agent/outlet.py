@@ -39,6 +39,7 @@ class Outlet:
         self._session_id = session_id
         self._editor = editor
         self._peer = peer
+        self._outbox = peer.outbox
         self._veil = veil
         self._keep_text: Callable[[str, str, str], None] | None = None
         self._backlog: Backlog | None = None
@@ -82,11 +83,12 @@ class Outlet:
 
     def has_room(self) -> bool:
         """Whether more can be sent without waiting."""
-        return self._peer.outbox.has_room(self._session_id) and not (self._backlog and self._backlog.is_full)
+        backlog = self._backlog
+        return self._outbox.has_room(self._session_id) and (backlog is None or not backlog.is_full)
 
     async def wait_for_room(self) -> None:
         """Wait while too much of this session is unsent, or of all sessions unwritten."""
-        await self._peer.outbox.wait_for_room(self._session_id)
+        await self._outbox.wait_for_room(self._session_id)
         if self.chronicle is not None and self._backlog and self._backlog.is_full:
             # A disk that fails must not stop a turn here; its end will tell.
             with contextlib.suppress(RpcError):

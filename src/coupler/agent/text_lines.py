@@ -7,7 +7,7 @@ import os
 from coupler.events import Text
 from coupler.events.v1 import to_update
 from coupler.schema.v1 import SessionNotification
-from coupler.wire.messages import encode, notification
+from coupler.wire.messages import encode, encode_text, notification
 
 _PLACE = os.urandom(16).hex()
 """Stands for the text while the rest is encoded; nobody can have written it anywhere."""
@@ -26,7 +26,7 @@ class TextLines:
         if message_id != self._message_id:
             self._message_id = message_id
             self._head, self._tail = self._around(message_id)
-        return self._head + encode(text) + self._tail
+        return self._head + encode_text(text) + self._tail
 
     def _around(self, message_id: str | None) -> tuple[bytes, bytes]:
         update = to_update(Text(_PLACE, message_id), ())

@@ -120,6 +120,14 @@ def encode(value: Any) -> bytes:
     return msgspec.json.format(line, indent=-1) if b"\n" in line else line
 
 
+def encode_text(text: str) -> bytes:
+    """The same for a text, in which line ends are escaped as it is."""
+    try:
+        return _encoder.encode(text)
+    except UnicodeEncodeError:
+        return encode(text)
+
+
 def notification(method: str, params: Any) -> bytes:
     """The line that tells a peer something."""
     return b"%b%b}\n" % (_notification_head(method), encode(params))

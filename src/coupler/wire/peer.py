@@ -150,7 +150,8 @@ class Peer:
         """Queue an encoded frame; once the other side is gone it is dropped."""
         if not self._output_broken:
             self.outbox.put(frame, lane)
-            self._schedule_flush()
+            if not self._flush_is_due:
+                self._schedule_flush()
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that belongs to this connection and ends with it at the latest."""

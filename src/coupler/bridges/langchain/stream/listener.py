@@ -65,6 +65,7 @@ class Listener(BaseCallbackHandler):
         self._thread = threading.get_ident()
         self._tools: dict[UUID, _Tool] = {}
         self._outlet = current.session.outlet
+        self._has_room = self._outlet.has_room
         self._heard = 0
         self._summaries: set[UUID] = set()
 
@@ -101,11 +102,20 @@ class Listener(BaseCallbackHandler):
         """Hears a token. LangChain looks this up for each: only where something is to wait, it can."""
         if threading.get_ident() != self._thread:
             return self._take_in_thread
-        if self._heard % BREATH == 0 or not self._outlet.has_room():
+        if self._heard % BREATH == 0 or not self._has_room():
             return self._take_and_wait
         return self._take
 
-    def _take(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
+    def _take(
+        self,
+        token: Any,
+        *,
+        chunk: Chunk = None,
+        run_id: UUID,
+        parent_run_id: Any = None,  # named, like the next: a mapping of what is left over takes its time
+        tags: Any = None,
+        **more: Any,
+    ) -> None:
         message = getattr(chunk, "message", None)
         if message is not None and self.projection.is_alive:
             self._heard += 1

@@ -62,6 +62,7 @@ class ModelRun:
         self._calls = calls
         self._look = look
         self._parent = parent
+        self._is_answer = parent is None and look.text
         self._by_index: dict[Any, str] = {}
         self._unnamed: dict[Any, dict[str, Any]] = {}
         self._linked: set[str] = set()
@@ -82,7 +83,11 @@ class ModelRun:
             if content:
                 if message.id != self._named:
                     self._name(message.id)
-                self._say(content)
+                if self._is_answer and len(content) <= LONGEST_PIECE:
+                    self.said.append(content)
+                    self._outlet.say(content, self._message_id)
+                else:
+                    self._say(content)
             return
         self._name(message.id)
         for block in message.content_blocks:
@@ -144,12 +149,9 @@ class ModelRun:
         self.said.append(text)
         if self._parent is not None:
             self._calls.append(self._parent, text)
-        elif self._look.text:
-            if len(text) <= LONGEST_PIECE:
-                self._outlet.say(text, self._message_id)
-            else:
-                for piece in pieces(text):
-                    self._outlet.say(piece, self._message_id)
+        elif self._is_answer:
+            for piece in pieces(text):
+                self._outlet.say(piece, self._message_id)
 
     def _think(self, text: str) -> None:
         # What a sub-agent thinks is nobody's answer and nobody's output.
