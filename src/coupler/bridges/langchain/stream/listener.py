@@ -65,7 +65,6 @@ class Listener(BaseCallbackHandler):
         self._thread = threading.get_ident()
         self._tools: dict[UUID, _Tool] = {}
         self._outlet = current.session.outlet
-        self._has_room = self._outlet.has_room
         self._heard = 0
         self._summaries: set[UUID] = set()
 
@@ -102,7 +101,7 @@ class Listener(BaseCallbackHandler):
         """Hears a token. LangChain looks this up for each: only where something is to wait, it can."""
         if threading.get_ident() != self._thread:
             return self._take_in_thread
-        if self._heard % BREATH == 0 or not self._has_room():
+        if self._heard % BREATH == 0 or not self._outlet.has_room():
             return self._take_and_wait
         return self._take
 
