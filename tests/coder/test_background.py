@@ -24,7 +24,10 @@ def process_in(file: Path) -> psutil.Process:
 
 
 def is_gone(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def begin(at: Desk, command: str) -> str:

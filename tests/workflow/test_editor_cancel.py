@@ -18,6 +18,7 @@ import pytest
 
 from agent.steps import leave, still_serves
 from client.stage import Scripted
+from coder.waiting import until
 from providers.stub import Stub, path_with, recorded
 from raw_client import Frame, RawClient
 from workflow.served_project import Editor, Shown, opened, served, write_workflow
@@ -219,7 +220,8 @@ def test_hooks_that_do_not_end_are_ended(editor: Editor, tmp_path: Path) -> None
     assert (cancelled.reason, cancelled.meta["status"]) == ("cancelled", "cancelled")
     assert is_settled(cancelled)
     assert cancelled.status("hooks.cancel.tidy") == "failed"
-    assert not children_of(editor.client)
+    # What was killed takes a moment to be gone.
+    until(lambda: not children_of(editor.client))
 
 
 def close_dialogs(editor: Editor, frames: list[Frame]) -> None:
