@@ -8,7 +8,6 @@ arguments as they were written, and marks such calls in the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain.agents.middleware.types import AgentMiddleware, hook_config
@@ -17,6 +16,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration
 
 from coupler.bridges.langchain.stream.failures import stop_of_message
+from coupler.coder.model.unreadable_calls import MOST_IN_A_ROW, in_a_row
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 MARK = "coupler_cut_calls"
 """Where the answer's metadata names the calls that break off."""
-
-MOST_IN_A_ROW = 3
-"""Such answers after which the turn ends."""
 
 
 class _Call(NamedTuple):
@@ -95,7 +92,7 @@ class CutCalls(AgentMiddleware[Any, Any, Any]):
             )
             for call in cut
         ]
-        is_enough = _in_a_row(messages) > MOST_IN_A_ROW
+        is_enough = in_a_row(messages, _cut_in) > MOST_IN_A_ROW
         return {"messages": told, **({"jump_to": "end"} if is_enough else {})}
 
 
@@ -118,15 +115,3 @@ def _cut_in(message: BaseMessage) -> list[Any]:
         return []
     broken = message.response_metadata.get(MARK, ())
     return [call for call in message.tool_calls if call["id"] in broken]
-
-
-def _in_a_row(messages: Sequence[BaseMessage]) -> int:
-    """How many answers at the end have such calls."""
-    count = 0
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            continue
-        if not _cut_in(message):
-            break
-        count += 1
-    return count

@@ -6,7 +6,7 @@ would end the turn without a word; small models write such answers now and then,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain.agents.middleware.types import AgentMiddleware, hook_config
@@ -23,7 +23,7 @@ class UnreadableCalls(AgentMiddleware[Any, Any, Any]):
     async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Have the model asked again, if its answer is nothing but such calls."""
         messages = state["messages"]
-        if not messages or not _is_unreadable(messages[-1]) or _in_a_row(messages) > MOST_IN_A_ROW:
+        if not messages or not _is_unreadable(messages[-1]) or _is_enough(messages):
             return None
         told = [
             ToolMessage(
@@ -39,17 +39,21 @@ class UnreadableCalls(AgentMiddleware[Any, Any, Any]):
         return {"messages": told, "jump_to": "model"} if told else None
 
 
+def _is_enough(messages: Sequence[BaseMessage]) -> bool:
+    return in_a_row(messages, _is_unreadable) > MOST_IN_A_ROW
+
+
 def _is_unreadable(message: BaseMessage) -> bool:
     return isinstance(message, AIMessage) and bool(message.invalid_tool_calls) and not message.tool_calls
 
 
-def _in_a_row(messages: Sequence[BaseMessage]) -> int:
+def in_a_row(messages: Sequence[BaseMessage], is_such: Callable[[BaseMessage], object]) -> int:
     """How many answers at the end are such."""
     count = 0
     for message in reversed(messages):
         if isinstance(message, ToolMessage):
             continue
-        if not _is_unreadable(message):
+        if not is_such(message):
             break
         count += 1
     return count
