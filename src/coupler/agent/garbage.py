@@ -11,7 +11,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-NEW_OBJECTS = 10_000
+NEW_OBJECTS = 50_000
 """How many objects more there are before it is looked among the new ones; Python's own are 700 or 2,000."""
 
 
