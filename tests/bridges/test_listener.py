@@ -5,12 +5,15 @@ from types import SimpleNamespace
 from uuid import uuid4
 
 from langchain_core.callbacks.manager import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.messages import AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langgraph.prebuilt import ToolRuntime
 
 from client.stage import run
 from coupler.bridges.langchain.stream.listener import BREATH, Listener
+from coupler.bridges.langchain.stream.model_run import Look
+from coupler.bridges.langchain.stream.projection import Projection
+from coupler.bridges.langchain.stream.usage import Usage
 
 
 class Heard:
@@ -18,8 +21,13 @@ class Heard:
 
     is_alive = True
 
-    def __init__(self):
+    def __init__(self, outlet):
         self.told = []
+        self._outlet = outlet
+
+    def take(self, *arguments):
+        self.told.append(("take", *arguments))
+        return self._outlet.has_room()
 
     def __getattr__(self, name):
         return lambda *arguments, **named: self.told.append((name, *arguments))
@@ -32,6 +40,11 @@ class Outlet:
         self.room = asyncio.Event()
         self.room.set()
         self.waits = 0
+        self.said = []
+
+    def say(self, text, message_id):
+        self.said.append(text)
+        return self.has_room()
 
     def has_room(self):
         return self.room.is_set()
@@ -43,7 +56,7 @@ class Outlet:
 
 def listening(outlet=None):
     outlet = outlet or Outlet()
-    heard = Heard()
+    heard = Heard(outlet)
     calls = SimpleNamespace(key=lambda call_id, parent: call_id)
     current = SimpleNamespace(session=SimpleNamespace(outlet=outlet), namespaces={}, calls=calls)
     return Listener(current, heard), heard
@@ -109,8 +122,8 @@ def test_a_model_that_is_faster_than_its_client_is_held_up():
         outlet = Outlet()
         listener, heard = listening(outlet)
         report = reporting_to(AsyncCallbackManagerForLLMRun, listener).on_llm_new_token
-        await report("a", chunk=spoken("a"))
         outlet.room.clear()
+        await report("a", chunk=spoken("a"))
 
         held_up = asyncio.create_task(report("b", chunk=spoken("b")))
         while not outlet.waits:
@@ -147,10 +160,12 @@ def test_a_model_that_is_asked_without_awaiting_it_does_not_wait_for_the_loop_th
         outlet = Outlet()
         outlet.room.clear()
         listener, heard = listening(outlet)
-        reporting_to(CallbackManagerForLLMRun, listener).on_llm_new_token("a", chunk=spoken("a"))
-        return len(heard.told), outlet.waits
+        report = reporting_to(CallbackManagerForLLMRun, listener).on_llm_new_token
+        for text in "abc":
+            report(text, chunk=spoken(text))
+        return [message.content for _, _, message in heard.told], outlet.waits
 
-    assert run(hear()) == (1, 0)
+    assert run(hear()) == (["a", "b", "c"], 0)
 
 
 def test_what_a_tool_puts_out_is_told_under_its_call_and_the_outer_one_goes_on_afterwards():
@@ -174,9 +189,53 @@ def test_a_dead_turn_is_told_nothing():
     async def hear():
         listener, heard = listening()
         heard.is_alive = False
-        chunk = ChatGenerationChunk(message=AIMessageChunk(content="late"))
-        await listener.on_llm_new_token("", chunk=chunk, run_id=uuid4())
         listener.on_llm_error(ValueError("late"), run_id=uuid4())
         return heard.told
 
     assert run(hear()) == []
+
+
+def projecting():
+    """A real projection, and the turn and the outlet that it tells."""
+    outlet = Outlet()
+    turn = SimpleNamespace(is_alive=True, session=SimpleNamespace(outlet=outlet))
+    current = SimpleNamespace(turn=turn, calls=None)
+    return Projection(current, Look(), Usage(turn)), turn, outlet
+
+
+def test_what_a_model_says_is_told_until_its_turn_is_over():
+    projection, turn, outlet = projecting()
+    run_id = uuid4()
+    projection.begin_model(run_id, None, None)
+
+    projection.take(run_id, AIMessageChunk(content="heard", id="1"))
+    turn.is_alive = False
+    projection.take(run_id, AIMessageChunk(content="late", id="1"))
+
+    assert outlet.said == ["heard"]
+
+
+def test_a_model_that_ends_does_not_silence_another_one():
+    projection, _, outlet = projecting()
+    first, second = uuid4(), uuid4()
+    for run_id in (first, second):
+        projection.begin_model(run_id, None, None)
+        projection.take(run_id, AIMessageChunk(content="a", id="1"))
+
+    projection.end_model(first, AIMessage("a", id="2"))
+    projection.take(second, AIMessageChunk(content="b", id="1"))
+    projection.take(first, AIMessageChunk(content="nobody's", id="1"))
+
+    assert outlet.said == ["a", "a", "b"]
+
+
+def test_a_model_is_told_when_its_client_wants_no_more():
+    projection, _, outlet = projecting()
+    run_id = uuid4()
+    projection.begin_model(run_id, None, None)
+    piece = AIMessageChunk(content="a", id="1")
+
+    has_room = projection.take(run_id, piece)
+    outlet.room.clear()
+
+    assert (has_room, projection.take(run_id, piece)) == (True, False)

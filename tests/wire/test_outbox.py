@@ -96,9 +96,9 @@ def test_a_frame_larger_than_everything_goes_out_in_one_piece() -> None:
 
 def test_a_lane_has_the_whole_budget_to_itself() -> None:
     outbox = Outbox()
-    outbox.put(line("a", BUDGET - 1), "a")
+    assert outbox.put(line("a", BUDGET - 1), "a")
     assert outbox.has_room("a")
-    outbox.put(b"\n", "a")
+    assert not outbox.put(b"\n", "a")
     assert not outbox.has_room("a")
     assert outbox.has_room("b")
 
@@ -110,15 +110,27 @@ def test_lanes_share_the_budget_down_to_a_least_share() -> None:
     assert not outbox.has_room(0)
     for lane in range(1000):
         outbox.put(b"\n", f"other{lane}")
-    outbox.put(line("y", LEAST_SHARE - 2), "other0")
+    assert outbox.put(line("y", LEAST_SHARE - 2), "other0")
     assert outbox.has_room("other0")
-    outbox.put(b"\n", "other0")
+    assert not outbox.put(b"\n", "other0")
     assert not outbox.has_room("other0")
+
+
+def test_a_lane_has_more_room_when_others_are_done() -> None:
+    outbox = Outbox()
+    for _ in range(BUDGET // 2048):
+        outbox.put(line("x", 1024), "a")
+    for lane in range(7):
+        outbox.put(b"\n", lane)
+    assert not outbox.has_room("a")
+    outbox.take()
+    assert outbox.unsent > BUDGET // 8
+    assert outbox.has_room("a")
 
 
 def test_control_always_has_room() -> None:
     outbox = Outbox()
-    outbox.put(line("x", 10 * BUDGET))
+    assert outbox.put(line("x", 10 * BUDGET))
     assert outbox.has_room(None)
     run(outbox.wait_for_room(None))
 

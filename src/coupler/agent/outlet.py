@@ -67,11 +67,18 @@ class Outlet:
         """Send an event and keep it, without the secrets in it. Never blocks."""
         self._veil.pass_on(event, self._keep_and_notify)
 
-    def say(self, text: str, message_id: str | None) -> None:
-        """Send a piece of the answer as `send` does: what models stream, worth a way without detours."""
+    def say(self, text: str, message_id: str | None) -> bool:
+        """Send a piece of the answer as `send` does: what models stream, worth a way without detours.
+
+        Returns whether more can be sent without waiting.
+        """
         shown = self._veil.covered_piece(Text, text, message_id, self._keep_and_notify)
-        if shown:
-            self._keep_and_write(shown, message_id)
+        if not shown:
+            return True
+        if self._keep_text is not None:
+            self._keep_text(TEXT, message_id or "", shown)
+        has_room = self._peer.send(self._text_lines.line(shown, message_id), self._session_id)
+        return has_room and (self._backlog is None or not self._backlog.is_full)
 
     def show(self, event: Emitted) -> None:
         """Send an event that is not to be kept, or is kept already, without the secrets in it."""
@@ -126,10 +133,11 @@ class Outlet:
             self.chronicle.keep(event)
         self._notify(event)
 
-    def _keep_and_write(self, text: str, message_id: str | None) -> None:
+    def _keep_and_write(self, text: str, message_id: str | None) -> bool:
         if self._keep_text is not None:
             self._keep_text(TEXT, message_id or "", text)
-        self._peer.send(self._text_lines.line(text, message_id), self._session_id)
+        has_room = self._peer.send(self._text_lines.line(text, message_id), self._session_id)
+        return has_room and (self._backlog is None or not self._backlog.is_full)
 
     def _notify(self, event: Emitted) -> None:
         update = to_update(event, self._announced)

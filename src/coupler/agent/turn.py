@@ -117,8 +117,7 @@ class Turn:
             # What models stream: worth a way without detours.
             self.check_alive()
             outlet = self.session.outlet
-            outlet.say(content, self._message_id("agent"))
-            if not outlet.has_room():
+            if not outlet.say(content, self._message_id("agent")):
                 await outlet.wait_for_room()
         elif isinstance(content, str):
             for piece in pieces(plain_text(content, "what an agent says")):

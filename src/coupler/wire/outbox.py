@@ -45,20 +45,22 @@ class Outbox:
         self._lanes: dict[Hashable, _Queue] = {}
         self._rotation: deque[Hashable] = deque()
         self._waiting: dict[Hashable, list[asyncio.Future[None]]] = {}
+        self._share = BUDGET
+        """Unsent bytes that each lane may have, as many lanes as there are."""
 
-    def put(self, frame: bytes, lane: Lane = None) -> None:
-        """Queue a frame. Never blocks."""
+    def put(self, frame: bytes, lane: Lane = None) -> bool:
+        """Queue a frame. Never blocks. Returns whether a writer of this lane may go on without waiting."""
         size = len(frame)
         self.unsent += size
         if lane is None:
             self._control.append(frame)
-            return
+            return True
         queue = self._lanes.get(lane)
         if queue is None:
-            queue = self._lanes[lane] = _Queue()
-            self._rotation.append(lane)
+            queue = self._add(lane)
         queue.frames.append(frame)
         queue.size += size
+        return queue.size < self._share
 
     def take(self) -> bytes:
         """The next bytes to write: about CHUNK of them, and always whole frames."""
@@ -76,7 +78,7 @@ class Outbox:
     def has_room(self, lane: Lane) -> bool:
         """Whether a writer of this lane may go on without waiting."""
         queue = self._lanes.get(lane)
-        return queue is None or queue.size < LEAST_SHARE or queue.size < BUDGET // len(self._lanes)
+        return queue is None or queue.size < self._share
 
     async def wait_for_room(self, lane: Lane) -> None:
         """Wait until the lane's frames have gone out far enough."""
@@ -109,9 +111,19 @@ class Outbox:
             self._drop(lane)
         return size
 
+    def _add(self, lane: Hashable) -> _Queue:
+        queue = self._lanes[lane] = _Queue()
+        self._rotation.append(lane)
+        self._divide()
+        return queue
+
     def _drop(self, lane: Hashable) -> None:
         del self._lanes[lane]
+        self._divide()
         self._release(lane)
+
+    def _divide(self) -> None:
+        self._share = max(LEAST_SHARE, BUDGET // max(len(self._lanes), 1))
 
     def _release(self, lane: Hashable) -> None:
         for ready in self._waiting.pop(lane, ()):

@@ -146,12 +146,16 @@ class Peer:
             _, lane, _ = self._pending.pop(id)
             self.notify(CANCEL_REQUEST, {"requestId": int(id)}, lane)
 
-    def send(self, frame: bytes, lane: Lane = None) -> None:
-        """Queue an encoded frame; once the other side is gone it is dropped."""
-        if not self._output_broken:
-            self.outbox.put(frame, lane)
-            if not self._flush_is_due:
-                self._schedule_flush()
+    def send(self, frame: bytes, lane: Lane = None) -> bool:
+        """Queue an encoded frame; once the other side is gone it is dropped.
+
+        Returns whether a writer of this lane may go on without waiting.
+        """
+        if self._output_broken:
+            return True
+        if not self._flush_is_due:
+            self._schedule_flush()
+        return self.outbox.put(frame, lane)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that belongs to this connection and ends with it at the latest."""

@@ -57,6 +57,7 @@ class Listener(BaseCallbackHandler):
     """Hears one run of a graph."""
 
     run_inline = True
+    ignore_llm = False  # LangChain asks this at every token, and its own is a property
 
     def __init__(self, current: Current, projection: Projection) -> None:
         self._current = current
@@ -65,7 +66,10 @@ class Listener(BaseCallbackHandler):
         self._thread = threading.get_ident()
         self._tools: dict[UUID, _Tool] = {}
         self._outlet = current.session.outlet
-        self._heard = 0
+        self._until_breath = BREATH
+        """Tokens that may come before others get their turn."""
+        self._next: Callable[..., Awaitable[None] | None] = self._take
+        """What takes the next token on the loop, with or without waiting."""
         self._summaries: set[UUID] = set()
 
     def tap_output_aiter(self, run_id: UUID, output: AsyncIterator[T]) -> AsyncIterator[T]:
@@ -99,11 +103,7 @@ class Listener(BaseCallbackHandler):
     @property
     def on_llm_new_token(self) -> Callable[..., Awaitable[None] | None]:
         """Hears a token. LangChain looks this up for each: only where something is to wait, it can."""
-        if threading.get_ident() != self._thread:
-            return self._take_in_thread
-        if self._heard % BREATH == 0 or not self._outlet.has_room():
-            return self._take_and_wait
-        return self._take
+        return self._next if threading.get_ident() == self._thread else self._take_in_thread
 
     def _take(
         self,
@@ -116,11 +116,13 @@ class Listener(BaseCallbackHandler):
         **more: Any,
     ) -> None:
         message = getattr(chunk, "message", None)
-        if message is not None and self.projection.is_alive:
-            self._heard += 1
-            self.projection.take(run_id, message)
+        if message is not None:
+            self._until_breath -= 1
+            if not self.projection.take(run_id, message) or self._until_breath <= 0:
+                self._next = self._take_and_wait
 
     async def _take_and_wait(self, token: Any, *, chunk: Chunk = None, run_id: UUID, **more: Any) -> None:
+        self._until_breath, self._next = BREATH, self._take
         self._take(token, chunk=chunk, run_id=run_id)
         # Who asks a model without awaiting it holds up the loop: then nothing goes out until it is done.
         if self.projection.is_alive and asyncio.get_running_loop() is self._loop:
@@ -192,14 +194,14 @@ class Listener(BaseCallbackHandler):
             write_to(tool.outer_writer)
         return tool
 
-    def tell(self, what: Callable[..., None], *arguments: Any) -> None:
+    def tell(self, what: Callable[..., object], *arguments: Any) -> None:
         """Tell something on the loop: now, or from a thread as soon as it can."""
         if threading.get_ident() == self._thread:
             self._tell_now(what, arguments)
         else:
             self._loop.call_soon_threadsafe(self._tell_now, what, arguments)
 
-    def _tell_now(self, what: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    def _tell_now(self, what: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         # What a cancel has left behind may go on, but nobody hears of it.
         if self.projection.is_alive:
             what(*arguments)

@@ -74,8 +74,8 @@ class ModelRun:
         """Whether this is asked in a tool call, and so no part of the answer."""
         return self._parent is not None
 
-    def take(self, message: AIMessageChunk) -> None:
-        """Show a piece of the answer."""
+    def take(self, message: AIMessageChunk) -> bool:
+        """Show a piece of the answer. Returns whether more can be sent without waiting."""
         self.has_begun = True
         content = message.content
         if type(content) is str and not message.tool_call_chunks and not message.additional_kwargs:
@@ -85,15 +85,15 @@ class ModelRun:
                     self._name(message.id)
                 if self._is_answer and len(content) <= LONGEST_PIECE:
                     self.said.append(content)
-                    self._outlet.say(content, self._message_id)
-                else:
-                    self._say(content)
-            return
+                    return self._outlet.say(content, self._message_id)
+                self._say(content)
+            return self._outlet.has_room()
         self._name(message.id)
         for block in message.content_blocks:
             self._take_block(block)  # type: ignore[arg-type]
         if isinstance(refusal := message.additional_kwargs.get("refusal"), str):
             self._say(refusal)
+        return self._outlet.has_room()
 
     def take_whole(self, message: BaseMessage) -> None:
         """Show an answer that came in one piece."""

@@ -58,8 +58,9 @@ class Projection:
         self._look = look
         self._usage = usage
         self._runs: dict[UUID, ModelRun] = {}
-        self._last: tuple[UUID, ModelRun] | None = None
+        self._last: ModelRun | None = None
         """Whose token came last. Its id is the same object each time, and ids are slow to compare."""
+        self._last_id: UUID | None = None
         self._seen: set[str] = set()
         self._said: set[str] = set()
         self._failed: BaseException | None = None
@@ -90,17 +91,17 @@ class Projection:
             self._tell_trouble(error, "It is asked again now.")
         self._runs[run_id] = ModelRun(self._turn, self._calls, self._look, parent)
 
-    def take(self, run_id: UUID, message: AIMessageChunk) -> None:
-        """A model has said something more."""
-        if self._last is not None and self._last[0] is run_id:
-            self._last[1].take(message)
-        elif (run := self._runs.get(run_id)) is not None:
-            self._last = (run_id, run)
-            run.take(message)
+    def take(self, run_id: UUID, message: AIMessageChunk) -> bool:
+        """A model has said something more. Returns whether its client takes yet more without waiting."""
+        if run_id is not self._last_id:
+            self._last_id, self._last = run_id, self._runs.get(run_id)
+        if self._last is None or not self._turn.is_alive:
+            return True
+        return self._last.take(message)
 
     def end_model(self, run_id: UUID, message: AIMessage) -> None:
         """A model has answered."""
-        run, self._last = self._runs.pop(run_id, None), None
+        run, self._last_id = self._runs.pop(run_id, None), None
         if run is None:
             # What nobody is shown was paid for all the same.
             self._usage.add(message, is_nested=True)
@@ -118,7 +119,7 @@ class Projection:
 
     def fail_model(self, run_id: UUID, error: BaseException) -> None:
         """A model has failed; somebody may ask it again."""
-        run, self._last = self._runs.pop(run_id, None), None
+        run, self._last_id = self._runs.pop(run_id, None), None
         if run is not None:
             run.fail(describe(error))
             self.model_error = self._failed = error
