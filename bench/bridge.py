@@ -46,6 +46,9 @@ WAYS = ("", "fresh ")
 FLOOR_CHUNKS = 10_000
 SESSIONS = 100
 
+TURNS = 3
+"""Turns of a round of which the best counts: a short one is over before a disturbance of the machine is."""
+
 IMPORTING = 2.0
 """Seconds after the start in which LangChain is imported; sessions are asked for all the while."""
 CALLS = 1000
@@ -147,7 +150,7 @@ def measure_agent(name: str, command: list[str], values: Values, home: Path, sha
         throughput(agent, CHUNKS[name] // share)  # the model makes its chunks
         took = [timed_session(agent) for _ in range(SESSIONS // share)]
         values.add("session p95", name, statistics.quantiles(took, n=20)[-1])
-        for way in WAYS:
+        for way in WAYS * TURNS:
             rate, cost = throughput(agent, CHUNKS[name] // share, way)
             values.add(f"{way}rate", name, rate)
             values.add(f"{way}cost", name, cost)
