@@ -44,6 +44,7 @@ def talk(behind_address):
     def begin(*replies):
         server.replies = replies
         server.asked.clear()
+        server.hold()
         client._held.clear()
         return server, client, client.new_session()
 
@@ -224,7 +225,6 @@ POINTS = [
 @pytest.mark.parametrize(("replies", "reached"), POINTS)
 def test_after_a_cancel_a_provider_that_is_strict_takes_the_conversation(talk, replies, reached):
     server, client, session = talk(*replies)
-    server.hold()
     request = client.prompt_request(session, "hi")
     client.send(request)
     client.read_until(reached)
