@@ -530,6 +530,56 @@ def test_a_prompt_answers_only_what_was_asked_in_the_chat():
     assert answer_in_prompt(questions, "3", "yes") is None
 
 
+class TestBreakpoints:
+    def test_the_user_is_asked_at_each_and_the_graph_goes_on_where_it_stands(self, order):
+        at = order('agent = agent_with(interrupt_before=["tools"])')
+
+        answers = at.does(LOOKUP, reply="choice_1")
+
+        assert answers == [["success", "about tea"]]
+        assert "before tools" in str(at.asked)
+        assert at.calls["call_1_0"]["status"] == "completed"
+
+    def test_a_no_ends_the_turn_and_the_next_prompt_begins_anew(self, order):
+        at = order('agent = agent_with(interrupt_before=["tools"])')
+
+        assert at.says(json.dumps([LOOKUP]), reply="choice_2") == ""
+        assert at.answer["result"]["stopReason"] == "end_turn"
+        assert at.calls["call_1_0"]["status"] == "failed"
+
+        assert at.does(LOOKUP, reply="choice_1") == [["success", "about tea"]]
+
+    def test_a_client_with_forms_is_asked_by_one(self, order):
+        at = order('agent = agent_with(interrupt_after=["model"])', forms=True)
+
+        assert at.does(LOOKUP, reply=accepted(value="Go on")) == [["success", "about tea"]]
+        # After the last answer nothing is left to go on with.
+        assert [frame["method"] for frame in at.asked] == ["elicitation/create"]
+
+    def test_a_node_of_a_graph_inside_of_the_graph_is_named(self, order):
+        at = order(BREAKS_INSIDE)
+
+        at.says("go", reply="choice_1")
+
+        assert texts(at.updates) == "insideend"
+        assert ["before second" in str(frame) for frame in at.asked] == [True, False]
+        assert "before last" in str(at.asked[1])
+
+
+BREAKS_INSIDE = """
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+def saying(text):
+    return lambda state: {"messages": [AIMessage(text)] if text else []}
+
+inner = StateGraph(MessagesState).add_node("first", saying("")).add_node("second", saying("inside"))
+inner = inner.add_edge(START, "first").add_edge("first", "second").compile(interrupt_before=["second"])
+agent = StateGraph(MessagesState).add_node("inner", inner).add_node("last", saying("end"))
+agent = agent.add_edge(START, "inner").add_edge("inner", "last").compile(interrupt_before=["last"])
+"""
+
+
 def test_a_value_that_is_only_like_a_review_is_a_question(order):
     odd = {"action_requests": [{"name": "x", "args": "not by name"}], "review_configs": []}
     at = order(asking(odd), forms=True)

@@ -51,6 +51,9 @@ PROMPT = "coupler_prompt"
 STOPPED = "the agent stopped before this was done"
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
 
+_NONE: Any = object()
+"""Stands for nothing to go on with: after a breakpoint a graph goes on with `None`."""
+
 
 class GraphRun:
     """One prompt: from the checkpoint before it to the one at which it ends."""
@@ -87,13 +90,9 @@ class GraphRun:
         await self._drop_what_was_not_answered()
         given = await self._given()
         await self._go_on(given, self._config(self._session.state.get("checkpoint")))
-        while self._projection.interrupts:
-            interrupts, self._projection.interrupts = self._projection.interrupts, []
-            # Imported on use: most graphs never stop to ask.
-            from coupler.bridges.langchain.asking.interrupts import answers_to
-
-            answers = await answers_to(interrupts, self._current)
-            if answers is None:
+        while self._projection.interrupts or self._projection.is_at_breakpoint:
+            answers = await self._answers()
+            if answers is _NONE:
                 break  # the turn is over, and the graph waits
             await self._go_on(answers, self._config())
         await self._note_checkpoint()
@@ -115,6 +114,21 @@ class GraphRun:
             await self._current.turn.notice("The answer did not fit", _misfit(error), severity="warning")
             state = await self._graph.aget_state(_place(self._config()))
             self._projection.interrupts = [*state.interrupts]
+
+    async def _answers(self) -> Any:
+        """What the graph goes on with after it has stopped in the middle; `_NONE` if it does not."""
+        # Imported on use: most graphs never stop to ask.
+        interrupts, self._projection.interrupts = self._projection.interrupts, []
+        if interrupts:
+            from coupler.bridges.langchain.asking.interrupts import answers_to
+
+            answers = await answers_to(interrupts, self._current)
+            return _NONE if answers is None else answers
+        from coupler.bridges.langchain.asking.breakpoints import may_pass
+
+        self._projection.is_at_breakpoint = False
+        state = await self._graph.aget_state(_place(self._config()), subgraphs=True)
+        return None if await may_pass(state, self._current) else _NONE
 
     async def _given(self) -> Any:
         """What the graph goes on with: the prompt, as a new input or as the answer to what it has asked."""

@@ -54,7 +54,7 @@ async def answers_to(interrupts: Sequence[Interrupt[Any]], current: Current) -> 
     if given:
         return Command(resume=given)
     for interrupt in [*for_chat.values()][:1]:
-        await _ask(interrupt, current)
+        await ask(interrupt, current)
         current.asked_in_chat = interrupt.id
     return None
 
@@ -70,6 +70,18 @@ def answer_in_prompt(interrupts: Sequence[Interrupt[Any]], asked: object, text: 
     except (ValueError, RecursionError):
         return None
     return Command(resume={interrupt.id: answer})
+
+
+async def ask(interrupt: Interrupt[Any], current: Current) -> Any:
+    """What the user answers to a question; something that equals no answer if there is none."""
+    question, spec = _posed(interrupt)
+    answer = await current.turn.ask(question, _form(spec))
+    if answer.accepted:
+        return answer.value
+    if answer.reason not in (None, ASKED_IN_CHAT):
+        # Not the user's wish: without a word nobody would know why the turn is over.
+        await current.turn.notice("The agent's question has no answer", answer.reason, severity="warning")
+    return _NONE
 
 
 _NONE: Any = object()
@@ -92,7 +104,7 @@ def _answer(interrupt: Interrupt[Any], current: Current) -> Coroutine[Any, Any, 
         return _review_batch(value, current)
     if _is_single(value):
         return _review_single(interrupt, current)
-    return _ask(interrupt, current)
+    return ask(interrupt, current)
 
 
 def _is_for_chat(interrupt: Interrupt[Any], current: Current) -> bool:
@@ -210,17 +222,6 @@ def _decisions_in(schema: object) -> list[str]:
 def _known(decisions: object) -> tuple[DecisionName, ...]:
     named = decisions if isinstance(decisions, list | tuple) else ()
     return tuple(cast(DecisionName, each) for each in DECISIONS if each in named)
-
-
-async def _ask(interrupt: Interrupt[Any], current: Current) -> Any:
-    question, spec = _posed(interrupt)
-    answer = await current.turn.ask(question, _form(spec))
-    if answer.accepted:
-        return answer.value
-    if answer.reason not in (None, ASKED_IN_CHAT):
-        # Not the user's wish: without a word nobody would know why the turn is over.
-        await current.turn.notice("The agent's question has no answer", answer.reason, severity="warning")
-    return _NONE
 
 
 def _posed(interrupt: Interrupt[Any]) -> tuple[str, Any]:

@@ -47,6 +47,8 @@ class Projection:
         """Why the last model at the top has stopped, if it was not done."""
         self.interrupts: list[Interrupt] = []
         """What the run has stopped to ask."""
+        self.is_at_breakpoint = False
+        """Whether the run has stopped without a question."""
         self.has_spoken = False
         """Whether anything was shown that answers the prompt."""
         self.model_error: BaseException | None = None
@@ -215,6 +217,7 @@ class Projection:
     def _note_interrupts(self, namespace: tuple[str, ...], interrupts: Any) -> None:
         """Nodes that run side by side are told of one by one, and asked about together."""
         if not namespace:
+            self.is_at_breakpoint = not interrupts
             known = {each.id for each in self.interrupts}
             self.interrupts += [
                 each for each in interrupts if isinstance(each, Interrupt) and each.id not in known
