@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from agent.steps import leave
-from coupler.agent.garbage import NEW_OBJECTS, kept_while_importing
+from coupler.agent.garbage import GROWTH, NEW_OBJECTS, kept_while_importing
 from raw_client import serve, texts
 
 APP = """
@@ -32,17 +32,26 @@ def told_by(path, directory):
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("", f"{NEW_OBJECTS} True True"),
         ("gc.set_threshold(50_000)", "50000 False True"),
         ("gc.set_threshold(0)", "0 False True"),
         ("gc.disable()", f"{gc.get_threshold()[0]} False False"),
     ],
-    ids=["usual", "even less often", "never", "turned off"],
+    ids=["even less often", "never", "turned off"],
 )
-def test_garbage_is_looked_for_less_often_unless_the_author_has_a_say(app, tmp_path, setting, told):
+def test_what_the_author_has_set_stays(app, tmp_path, setting, told):
     path = app(APP.format(setting=setting))
 
     assert [told_by(path, tmp_path), told_by(path, tmp_path)] == [told, told]
+
+
+@pytest.mark.parametrize("objects", [0, 300_000])
+def test_garbage_is_looked_for_less_often_and_the_less_the_heavier_a_target_is(app, tmp_path, objects):
+    path = app(APP.format(setting=f"heavy = [[] for _ in range({objects})]"))
+
+    for _ in range(2):
+        threshold, *rest = told_by(path, tmp_path).split()
+        assert int(threshold) >= max(NEW_OBJECTS, GROWTH * objects)
+        assert rest == ["True", "True"]
 
 
 @pytest.mark.parametrize("turn", [gc.enable, gc.disable])

@@ -11,8 +11,11 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-NEW_OBJECTS = 50_000
+NEW_OBJECTS = 10_000
 """How many objects more there are before it is looked among the new ones; Python's own are 700 or 2,000."""
+
+GROWTH = 0.4
+"""The same as a share of the objects that are there: a heavy target's answers have more of them, too."""
 
 
 @contextlib.contextmanager
@@ -33,4 +36,4 @@ def look_less_often() -> None:
     # Who has turned it off, or looks even less often, knows why.
     if gc.isenabled() and 0 < new < NEW_OBJECTS:
         gc.freeze()
-        gc.set_threshold(NEW_OBJECTS, *older)
+        gc.set_threshold(max(NEW_OBJECTS, int(GROWTH * gc.get_freeze_count())), *older)
