@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from coupler.process.guard import Guard
+from process.children import children_called
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="guards watch over process groups")
 
@@ -70,7 +71,7 @@ def test_a_guard_has_none_of_our_secrets(
     monkeypatch.setenv("API_KEY", "secret")
     guard = Guard.over(sleeper.pid)
     assert guard is not None
-    [watching] = [child for child in psutil.Process().children() if "coupler-guard" in child.cmdline()]
+    [watching] = children_called("coupler-guard")
     assert "API_KEY" not in watching.environ()
     guard.dismiss()
 
@@ -78,7 +79,7 @@ def test_a_guard_has_none_of_our_secrets(
 def test_a_dismissed_guard_is_gone_and_has_touched_nothing(sleeper: subprocess.Popen[bytes]) -> None:
     guard = Guard.over(sleeper.pid)
     assert guard is not None
-    [watching] = [child for child in psutil.Process().children() if "coupler-guard" in child.cmdline()]
+    [watching] = children_called("coupler-guard")
 
     guard.dismiss()
     guard.dismiss()
@@ -89,7 +90,7 @@ def test_a_dismissed_guard_is_gone_and_has_touched_nothing(sleeper: subprocess.P
 
 def test_a_guard_that_is_forgotten_is_dismissed(sleeper: subprocess.Popen[bytes]) -> None:
     Guard.over(sleeper.pid)
-    assert not [child for child in psutil.Process().children() if "coupler-guard" in child.cmdline()]
+    assert not children_called("coupler-guard")
     assert sleeper.poll() is None
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from coupler.process.watch import Watch
+from process.children import children_called
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="a watch is over process groups")
 
@@ -53,7 +54,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def watching() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "coupler-watch" in child.cmdline()]
+    return children_called("coupler-watch")
 
 
 def members_of(group: int) -> list[psutil.Process]:
