@@ -33,6 +33,8 @@ class Reply:
     """Whether it waits, after the first delta, until `server.release()`."""
     is_cut: bool = False
     """Whether the connection breaks after the deltas."""
+    fails_with: dict[str, Any] | None = None
+    """The error that comes after the deltas, in place of an end."""
 
 
 def says(*pieces: str, finish: str = "stop", **more: Any) -> Reply:
@@ -77,6 +79,11 @@ def strictly(reply: Reply) -> Callable[[dict[str, Any]], Reply]:
         return reply if not unanswered else refuses(400, f"tool calls without results: {unanswered}")
 
     return answer
+
+
+def breaks_off(*pieces: str, **error: Any) -> Reply:
+    """A text that ends with an error in its stream, as OpenAI sends it: too late for a status."""
+    return says(*pieces, fails_with={"message": "something went wrong", "param": None, **error})
 
 
 UNAUTHORIZED = refuses(401, "Incorrect API key provided", "invalid_api_key")
@@ -187,7 +194,9 @@ def _chunks(reply: Reply) -> Iterator[dict[str, Any]]:
     for number, delta in enumerate(reply.deltas):
         role = {"role": "assistant"} if number == 0 else {}
         yield {**frame, "choices": [{"index": 0, "delta": {**role, **delta}, "finish_reason": None}]}
-    if reply.is_cut:
+    if reply.fails_with is not None:
+        yield {"error": reply.fails_with}
+    if reply.is_cut or reply.fails_with is not None:
         return
     yield {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish}]}
     yield {**frame, "choices": [], "usage": _usage(reply)}

@@ -165,6 +165,24 @@ def test_providers_that_langchain_does_not_sort_are_known_by_status_or_name(erro
 
 
 @pytest.mark.parametrize(
+    "error, kind",
+    [
+        (
+            RefusedError(200, "{'error': {'type': 'overloaded_error', 'message': 'Overloaded'}}"),
+            "unavailable",
+        ),
+        (RefusedError(200, "{'error': {'type': 'rate_limit_error', 'message': 'Slow'}}"), "rate_limit"),
+        (RefusedError(200, "{'error': {'type': 'billing_error', 'message': 'Pay'}}"), "quota"),
+        (ValueError("ResponseError(code='server_error', message='It failed')"), "unavailable"),
+        (ValueError("rate_limit_exceeded: slow down"), "rate_limit"),
+    ],
+)
+def test_a_failure_in_the_middle_of_an_answer_is_known_by_what_its_provider_calls_it(error, kind):
+    assert trouble_of(error, of_model=error).kind == kind
+    assert trouble_of(error) is None
+
+
+@pytest.mark.parametrize(
     "headers, seconds",
     [
         ({"retry-after": "3"}, 3.0),

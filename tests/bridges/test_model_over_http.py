@@ -14,6 +14,7 @@ from bridges.model_server import (
     UNAUTHORIZED,
     ModelServer,
     Reply,
+    breaks_off,
     call_deltas,
     calls,
     refuses,
@@ -157,6 +158,26 @@ def test_a_prompt_that_the_model_cannot_read_is_no_end_of_the_conversation(talk,
     updates, _ = client.prompt(session, "better")
     assert texts(updates) == "fine"
     assert [message["content"] for message in server.asked[-1]["messages"]] == ["good", "yes", "better"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "retryable"),
+    [
+        (breaks_off(type="server_error", code=None), "unavailable", True),
+        (breaks_off("half", type="tokens", code="rate_limit_exceeded"), "rate_limit", True),
+        (breaks_off("half", type="insufficient_quota", code="insufficient_quota"), "quota", False),
+    ],
+)
+def test_a_provider_that_fails_in_the_middle_of_its_answer_is_told_like_any_other(
+    talk, reply, kind, retryable
+):
+    server, client, session = talk(reply, says("again"))
+
+    data = client.prompt(session, "hi")[1]["error"]["data"]
+    client.prompt(session, "and now?")
+
+    assert (data["kind"], data["retryable"]) == (kind, retryable)
+    assert [message["content"] for message in server.asked[-1]["messages"]] == ["hi", "and now?"]
 
 
 def test_how_long_to_wait_is_told_as_a_number(talk):

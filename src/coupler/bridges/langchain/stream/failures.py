@@ -7,6 +7,7 @@ else is told by its status code or its name, because the packages of the provide
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
@@ -114,6 +115,23 @@ _BY_NAME = {
     "InternalServerError": OVERLOADED,
     "OverloadedError": OVERLOADED,
 }
+_BY_WORD = {
+    "overloaded_error": OVERLOADED,
+    "api_error": OVERLOADED,
+    "server_error": OVERLOADED,
+    "rate_limit_error": RATE_LIMIT,
+    "rate_limit_exceeded": RATE_LIMIT,
+    "billing_error": QUOTA,
+    "insufficient_quota": QUOTA,
+    "authentication_error": AUTH,
+    "permission_error": AUTH,
+    "timeout_error": TIMEOUT,
+    "not_found_error": NO_MODEL,
+    "context_length_exceeded": CONTEXT,
+    "request_too_large": CONTEXT,
+    "invalid_request_error": REFUSED,
+}
+"""What providers call a failure after an answer has begun, and so with the status of a success."""
 _SPENT = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
 """What providers say to an account that has used up what it may, some with the status of a rate limit."""
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "context window")
@@ -174,6 +192,8 @@ def trouble_of(error: BaseException, of_model: BaseException | None = None) -> T
 def _told_by(error: BaseException, *, is_of_model: bool) -> Trouble | None:
     if is_of_model and _is_garbled(error):
         return GARBLED
+    if is_of_model and (by_word := _by_word(error)) is not None:
+        return by_word
     for kind, trouble in (*_BUILT_IN, *_BY_TYPE) if is_of_model else _BY_TYPE:
         if isinstance(error, kind):
             return trouble
@@ -264,6 +284,14 @@ def _by_status(error: BaseException) -> Trouble | None:
     if status == 400 and any(words in str(error).lower() for words in _TOO_LONG):
         return CONTEXT
     return OVERLOADED if 500 <= status < 600 else _BY_STATUS.get(status)
+
+
+def _by_word(error: BaseException) -> Trouble | None:
+    """What a failure is called in its code, its type or its text, if its status does not tell."""
+    if (_status(error) or 0) >= 400:
+        return None
+    told = f"{getattr(error, 'code', '')} {getattr(error, 'type', '')} {error}".lower()
+    return next((_BY_WORD[word] for word in re.findall(r"\w+", told) if word in _BY_WORD), None)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
