@@ -6,7 +6,11 @@ from email.utils import format_datetime
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import ModelCallLimitMiddleware, ModelRetryMiddleware
+from langchain.agents.middleware import (
+    ModelCallLimitMiddleware,
+    ModelRetryMiddleware,
+    ToolCallLimitMiddleware,
+)
 from langchain_core.exceptions import ModelConnectionError
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
@@ -114,6 +118,20 @@ def test_a_limit_of_calls_is_a_stop_reason():
     reply = run(prompted(create_agent(model, [nothing], middleware=[limit])))
 
     assert reply.stop_reason == "max_turn_requests"
+    assert [each.status for each in reply.tool_calls] == ["completed"]
+
+
+@pytest.mark.parametrize("limit", ["of calls", "of steps"])
+def test_a_call_that_a_limit_has_kept_from_being_made_was_not_completed(limit):
+    limits = [ToolCallLimitMiddleware(run_limit=1, exit_behavior="error")] if limit == "of calls" else []
+    model = ScriptedModel(script=[[call("nothing", "a"), call("nothing", "b", index=1)], ["never"]])
+    graph = create_agent(model, [nothing], middleware=limits)
+
+    reply = run(prompted(graph if limits else graph.with_config(recursion_limit=1)))
+
+    assert reply.stop_reason == "max_turn_requests"
+    assert [each.status for each in reply.tool_calls] == ["failed", "failed"]
+    assert "stopped before" in reply.tool_calls[0].content[0].content.text
 
 
 @pytest.mark.parametrize("error, kind", [(ConnectionError("gone"), "network"), (TimeoutError(), "timeout")])

@@ -16,7 +16,7 @@ from coupler.agent.agent import AdoptedAgent
 from coupler.agent.errors import store_failed
 from coupler.bridges.langchain.current import Current, enter
 from coupler.bridges.langchain.declared import declared_in
-from coupler.bridges.langchain.graph_run import Graph, GraphRun
+from coupler.bridges.langchain.graph_run import STOPPED, Graph, GraphRun
 from coupler.bridges.langchain.guard import guarded
 from coupler.bridges.langchain.mcp.tools import begin as begin_mcp
 from coupler.bridges.langchain.mcp.tools import tell_if_unused
@@ -162,8 +162,9 @@ class GraphAgent(AdoptedAgent):
             raise
 
     async def _end_with(self, error: Exception, run: GraphRun, projection: Projection) -> StopReason:
-        projection.fail_open()
         stop = stop_of_error(error)
+        # A turn that was stopped is no failure, so that nobody else says that its calls were not made.
+        projection.fail_open(STOPPED if stop is not None else None)
         # A prompt that no model can read would make an end of the conversation.
         is_wasted = not projection.has_spoken and cannot_be_read(error, projection.model_error)
         if stop == "refusal" or is_wasted:

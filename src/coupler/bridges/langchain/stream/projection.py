@@ -190,12 +190,17 @@ class Projection:
         for block in blocks_of(delta):
             self._calls.append(key, getattr(block, "text", None) or block)
 
-    def fail_open(self) -> None:
-        """The run has failed: calls whose tool raised are told why, all others will be told that it did."""
+    def fail_open(self, reason: str | None) -> None:
+        """The run was broken off: calls whose tool raised are told why, and all others for this reason.
+
+        Without one they are left open: whoever is told that the turn has failed will hear it of them, too.
+        """
         self._failed = None
         for key, error in self._errors.items():
             if self._calls.is_open(key):
                 self._calls.settle(key, "failed", reason=describe(error))
+        if reason is not None:
+            self._calls.settle_open("failed", reason)
 
     # Nodes
 
