@@ -1,10 +1,12 @@
 """Tool calls of graphs that are out of the ordinary."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain.tools import InjectedToolCallId
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
@@ -13,6 +15,7 @@ from langgraph.config import get_stream_writer
 from langgraph.graph import MessagesState
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
+from pydantic import BaseModel
 
 from bridges.graphs.shapes import linear
 from bridges.scripted_model import ScriptedModel, call
@@ -106,6 +109,35 @@ def test_what_a_tool_answers_in_the_agent_s_place_is_said():
     reply = reply_of(create_agent(ScriptedModel(script=[[call("look_up", "1")], ["never"]]), [look_up]))
 
     assert reply.text == "it is seven"
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int
+
+
+@dataclass
+class WeatherRecord:
+    city: str
+    degrees: int
+
+
+@pytest.mark.parametrize(
+    ("wanted", "answer"),
+    [
+        (ToolStrategy(Weather), call("Weather", "w", city="Rome", degrees=30)),
+        (ToolStrategy(WeatherRecord), call("WeatherRecord", "w", city="Rome", degrees=30)),
+        (ProviderStrategy(Weather), '{"city":"Rome","degrees":30}'),
+    ],
+    ids=["model", "record", "provider"],
+)
+def test_a_structured_response_is_said_once_however_the_model_gives_it(wanted, answer):
+    model = ScriptedModel(script=[[call("add", "a", a=1, b=2)], [answer]])
+
+    reply = reply_of(create_agent(model, [add], response_format=wanted))
+
+    assert reply.text == '{"city":"Rome","degrees":30}'
+    assert all(each.status == "completed" for each in reply.tool_calls)
 
 
 def test_a_tool_that_returns_a_command_has_its_message_as_result():

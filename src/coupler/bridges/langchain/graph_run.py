@@ -270,12 +270,18 @@ class GraphRun:
             await self._current.turn.say(text)
 
     def _direct_answer(self) -> str:
-        """The result of a tool that answers in the agent's place (`return_direct`), if that is the end."""
+        """The result of a tool that answers in the agent's place (`return_direct`), if that is the end.
+
+        Or what the agent was to answer with by its `response_format`, if the model has given it by a call: no
+        tool runs then, and there is nothing that the model says after it.
+        """
         last = next(reversed(self._shape.messages(self._values)), None)
         if not isinstance(last, ToolMessage) or last.status == "error" or self._is_waiting:
             return ""
         tool = self._current.tools.get(last.name or "")
-        return str(last.text) if tool is not None and tool.return_direct else ""
+        if tool is None:
+            return self._shape.structured_answer(self._values)
+        return str(last.text) if tool.return_direct else ""
 
 
 def _misfit(error: ValidationError) -> str:

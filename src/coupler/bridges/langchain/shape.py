@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, 
 from langchain_core.messages import BaseMessage
 from langgraph.constants import START
 from langgraph.pregel import Pregel
+from pydantic_core import to_json
 
 from coupler.bridges.langchain.stream.content import human_message
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
 
 MESSAGES = "messages"
+STRUCTURED = "structured_response"
 ROOT = "__root__"
 """The key of a state that has no keys."""
 
@@ -73,6 +75,11 @@ class Shape:
         if len(texts) == 1:
             return str(*texts.values())
         return "\n".join(f"{name}: {text}" for name, text in texts.items())
+
+    def structured_answer(self, values: Any) -> str:
+        """What an agent with a `response_format` has returned, as the JSON that other models would write."""
+        given = values.get(STRUCTURED) if isinstance(values, Mapping) else None
+        return "" if given is None else to_json(given, serialize_unknown=True).decode()
 
 
 def _input_of(graph: Pregel[Any, Any, Any, Any]) -> tuple[dict[str, Any], Any]:
