@@ -45,6 +45,11 @@ def shapes():
         ("wishes", ["one, granted", "two, granted"]),
         ("errands", ["went to one", "went to two"]),
         ("functional", ["ONE", "TWO"]),
+        ("annotated_as_text", ["ONE", "TWO"]),
+        ("with_keys", ["one", "one and two"]),
+        ("with_keys_to_text", ["ONE", "TWO"]),
+        ("with_one_text", ["ONE", "TWO"]),
+        ("listening", ["ONE", "TWO"]),
         ("threaded", ["plain function", "plain function"]),
         ("rewriting", ["plain function", "plain function"]),
         ("nested", ["plain function", "plain function"]),
@@ -68,6 +73,8 @@ def test_a_factory_gives_each_session_a_graph_of_its_own(shapes):
 def test_a_graph_whose_input_is_no_prompt_is_refused_with_what_to_do(shapes):
     with pytest.raises(TypeError, match=r"takes numbers, total.*give its state a key `messages`"):
         Blueprint.of(shapes.numbers)
+    with pytest.raises(TypeError, match=r"takes .*dict.*an @entrypoint may take a `str` or a list"):
+        Blueprint.of(shapes.with_anything)
 
 
 def test_a_chain_is_refused_with_what_to_do(shapes):

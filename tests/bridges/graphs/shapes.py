@@ -1,6 +1,7 @@
 """Graphs of all kinds, each of which says in its own way what it was given."""
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NotRequired, TypedDict
 
@@ -108,6 +109,37 @@ numbers = linear(Sum, total).compile()
 @entrypoint()
 def functional(text: str) -> str:
     return text.upper()
+
+
+@entrypoint()
+async def annotated_as_text(text: "str") -> "str":
+    return text.upper()
+
+
+@entrypoint()
+def with_keys(state: MessagesState, *, previous: list[str] | None = None):
+    heard = [*(previous or []), state["messages"][-1].text]
+    return entrypoint.final(value={"messages": [AIMessage(" and ".join(heard))]}, save=heard)
+
+
+@entrypoint()
+def with_keys_to_text(state: MessagesState) -> str:
+    return state["messages"][-1].text.upper()
+
+
+@entrypoint()
+def with_one_text(question: "Question") -> str:
+    return question["question"].upper()
+
+
+@entrypoint()
+def listening(messages: Sequence[AnyMessage]) -> str:
+    return messages[-1].text.upper()
+
+
+@entrypoint()
+def with_anything(inputs: dict) -> str:
+    return str(inputs)
 
 
 model = ScriptedModel(script=[["plain ", "function"]])

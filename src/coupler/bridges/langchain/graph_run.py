@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -260,7 +260,8 @@ class GraphRun:
 
     async def _say_output(self) -> None:
         """What answers the prompt and is no message of a model: said, if nobody has."""
-        if self._shape.has_messages:
+        # Also a function that takes messages may return a text.
+        if self._shape.has_messages and isinstance(self._values, Mapping):
             text = self._direct_answer()
         else:
             is_said = self._projection.has_spoken

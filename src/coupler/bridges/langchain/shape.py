@@ -6,10 +6,22 @@ ask for. What they answer with is the text in their output, if no message said a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Required, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from langchain_core.messages import BaseMessage
 from langgraph.constants import START
@@ -35,16 +47,17 @@ class Shape:
     """How one graph is spoken to."""
 
     def __init__(self, graph: Pregel[Any, Any, Any, Any]) -> None:
-        fields, whole = _input_of(graph)
+        schema = _input_of(graph)
+        fields = _fields_of(graph, schema)
         self.has_messages = MESSAGES in fields
-        self._is_text = whole is str
-        self._field = None if self.has_messages else _only_text(fields, graph)
+        self._is_text = _is_text(schema)
+        self._field = None if self.has_messages else _only_text(fields, schema)
         self._outputs = [name for name in _names(graph.output_channels) if name != self._field]
-        takes_list = whole is Any or get_origin(whole) is list or whole is list
-        if not (self.has_messages or self._is_text or self._field or takes_list):
+        if not (self.has_messages or self._is_text or self._field or _is_list(schema)):
             raise ShapeError(
-                f"this graph takes {', '.join(fields) or whole}, and a prompt is text: "
-                "give its state a key `messages`, or its input exactly one required key that is text"
+                f"this graph takes {', '.join(fields) or schema}, and a prompt is text: "
+                "give its state a key `messages`, or its input exactly one required key that is text; "
+                "an @entrypoint may take a `str` or a list of messages as well"
             )
 
     def input(self, turn: Turn, before: Sequence[BaseMessage]) -> Any:
@@ -82,29 +95,49 @@ class Shape:
         return "" if given is None else to_json(given, serialize_unknown=True).decode()
 
 
-def _input_of(graph: Pregel[Any, Any, Any, Any]) -> tuple[dict[str, Any], Any]:
-    """The types of the input's keys; or of the input, if it has none."""
+def _input_of(graph: Pregel[Any, Any, Any, Any]) -> Any:
+    """The schema of the input's keys; or the type of the input, if it has none."""
     builder = getattr(graph, "builder", None)
     if builder is None:
-        start = graph.channels.get(START)
-        return {}, getattr(start, "ValueType", Any)
+        return _parameter_of(graph)
+    root = builder.schemas[builder.input_schema].get(ROOT)
+    return builder.input_schema if root is None else getattr(root, "ValueType", Any)
+
+
+def _parameter_of(graph: Pregel[Any, Any, Any, Any]) -> Any:
+    """What the function of an `@entrypoint` takes."""
+    kind = getattr(graph.channels.get(START), "ValueType", Any)
+    if not isinstance(kind, str):
+        return kind
+    # In a module that has its annotations as text LangGraph keeps no more than that.
+    for node in graph.nodes.values():
+        function: Any = getattr(node.bound, "func", None) or getattr(node.bound, "afunc", None)
+        with contextlib.suppress(NameError, TypeError, StopIteration):
+            return get_type_hints(function)[next(iter(inspect.signature(function).parameters))]
+    return kind
+
+
+def _fields_of(graph: Pregel[Any, Any, Any, Any], schema: Any) -> dict[str, Any]:
+    """The types of the input's keys."""
+    builder = getattr(graph, "builder", None)
+    if builder is None:
+        # Not asked of `typing`, which does not know the typed dictionaries of `typing_extensions`.
+        return get_type_hints(schema, include_extras=True) if hasattr(schema, "__required_keys__") else {}
     channels = builder.schemas[builder.input_schema]
-    types = {name: getattr(channel, "ValueType", Any) for name, channel in channels.items()}
-    return ({}, types[ROOT]) if ROOT in types else (types, None)
+    return {name: getattr(channel, "ValueType", Any) for name, channel in channels.items() if name != ROOT}
 
 
-def _only_text(fields: Mapping[str, Any], graph: Pregel[Any, Any, Any, Any]) -> str | None:
+def _only_text(fields: Mapping[str, Any], schema: Any) -> str | None:
     """The one key that has to be given and is text; or the only text there is, if nothing else has to be."""
     texts = [name for name, kind in fields.items() if _is_text(kind)]
-    required = [name for name in _required(graph, fields) if name in fields]
+    required = [name for name in _required(schema, fields) if name in fields]
     if len(required) == 1 and required[0] in texts:
         return required[0]
     return texts[0] if len(texts) == 1 and not set(required) - set(texts) else None
 
 
-def _required(graph: Pregel[Any, Any, Any, Any], fields: Mapping[str, Any]) -> list[str]:
+def _required(schema: Any, fields: Mapping[str, Any]) -> list[str]:
     """The keys that have to be given, as far as the kind of the schema tells."""
-    schema: Any = getattr(getattr(graph, "builder", None), "input_schema", None)
     if (keys := getattr(schema, "__required_keys__", None)) is not None:
         return sorted(keys)
     if (models := getattr(schema, "model_fields", None)) is not None:
@@ -122,6 +155,10 @@ def _is_text(type: Any) -> bool:
     if get_origin(type) in (Union, UnionType, Annotated, Required, NotRequired):
         return any(_is_text(option) for option in get_args(type))
     return type is str
+
+
+def _is_list(type: Any) -> bool:
+    return type is Any or type is list or get_origin(type) in (list, Sequence)
 
 
 def _names(channels: str | Sequence[str]) -> list[str]:
