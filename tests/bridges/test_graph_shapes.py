@@ -61,6 +61,14 @@ def test_graphs_of_all_kinds_answer_and_remember(shapes, name, answers):
     assert said(getattr(shapes, name), "one", "two") == answers
 
 
+@pytest.mark.parametrize(
+    "name, answer",
+    [("mannered", "Hello, you"), ("habitual", "Welcome, you"), ("demanding", "Who are you, you")],
+)
+def test_a_context_is_made_of_its_defaults_if_it_needs_nothing_else(shapes, name, answer):
+    assert said(getattr(shapes, name), "you") == [answer]
+
+
 def test_a_factory_gives_each_session_a_graph_of_its_own(shapes):
     blueprint = Blueprint.of_factory(shapes.factory)
 

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from langchain.agents import create_agent
 from langchain_core.language_models import FakeListChatModel
@@ -12,6 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.runtime import Runtime
 from pydantic import BaseModel
 
 from bridges.scripted_model import ScriptedModel
@@ -140,6 +141,34 @@ def listening(messages: Sequence[AnyMessage]) -> str:
 @entrypoint()
 def with_anything(inputs: dict) -> str:
     return str(inputs)
+
+
+@dataclass
+class Manner:
+    greeting: str = "Hello"
+
+
+class Habit(BaseModel):
+    greeting: str = "Welcome"
+
+
+class Demand(BaseModel):
+    greeting: str
+
+
+def greet(state: MessagesState, runtime: Runtime[Any]):
+    greeting = runtime.context.greeting if runtime.context is not None else "Who are you"
+    return {"messages": [AIMessage(f"{greeting}, {state['messages'][-1].text}")]}
+
+
+def greeting_by(context):
+    graph = StateGraph(MessagesState, context_schema=context)
+    graph.add_node(greet)
+    graph.add_edge(START, "greet")
+    return graph.compile()
+
+
+mannered, habitual, demanding = (greeting_by(context) for context in (Manner, Habit, Demand))
 
 
 model = ScriptedModel(script=[["plain ", "function"]])

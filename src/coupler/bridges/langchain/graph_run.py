@@ -177,7 +177,9 @@ class GraphRun:
         # Asked for each time: the user may be against something by now.
         config = {**config, "callbacks": [*await gates(self._current), self._listener]}
         modes: Any = ["updates", "custom"] if output_writer.IS_KNOWN else ["updates", "custom", "tools"]
-        stream: AsyncIterator[Any] = self._graph.astream(given, config, stream_mode=modes, subgraphs=True)
+        stream: AsyncIterator[Any] = self._graph.astream(
+            given, config, context=self._shape.context, stream_mode=modes, subgraphs=True
+        )
         async for namespace, mode, told in stream:
             if mode == "updates":
                 self._projection.update(namespace, told)

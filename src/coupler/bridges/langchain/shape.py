@@ -52,6 +52,8 @@ class Shape:
         self.has_messages = MESSAGES in fields
         self._is_text = _is_text(schema)
         self._field = None if self.has_messages else _only_text(fields, schema)
+        self.context = _context_of(graph)
+        """What the graph is run with beside its input: a prompt brings nothing but what the author preset."""
         self._outputs = [name for name in _names(graph.output_channels) if name != self._field]
         if not (self.has_messages or self._is_text or self._field or _is_list(schema)):
             raise ShapeError(
@@ -125,6 +127,15 @@ def _fields_of(graph: Pregel[Any, Any, Any, Any], schema: Any) -> dict[str, Any]
         return get_type_hints(schema, include_extras=True) if hasattr(schema, "__required_keys__") else {}
     channels = builder.schemas[builder.input_schema]
     return {name: getattr(channel, "ValueType", Any) for name, channel in channels.items() if name != ROOT}
+
+
+def _context_of(graph: Pregel[Any, Any, Any, Any]) -> dict[str, Any] | None:
+    """The context of the graph's own schema, if there are defaults for all that is in it."""
+    schema = graph.context_schema
+    has_keys = dataclasses.is_dataclass(schema) or any(
+        hasattr(schema, mark) for mark in ("__required_keys__", "model_fields")
+    )
+    return {} if has_keys and not _required(schema, {}) else None
 
 
 def _only_text(fields: Mapping[str, Any], schema: Any) -> str | None:
