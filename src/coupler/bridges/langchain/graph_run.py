@@ -148,7 +148,10 @@ class GraphRun:
             answer = answer_in_prompt(state.interrupts, asked, self._current.turn.text)
             if answer is not None:
                 return answer
-        return self._shape.input(self._current.turn, await self._mending(messages))
+        mended = await self._mending(messages)
+        # Nodes that return the whole conversation return these, too: nobody says them now.
+        self._projection.know(mended)
+        return self._shape.input(self._current.turn, mended)
 
     def _messages_below(self, state: StateSnapshot) -> Iterator[BaseMessage]:
         """What was said in graphs that wait inside of this one, and comes up only when they are done."""

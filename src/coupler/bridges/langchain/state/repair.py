@@ -43,7 +43,7 @@ def mending(
             answered = _answered_behind(messages, at)
             open_calls = [call for call in _calls(message) if call[0] not in answered]
             added += [results.get(call_id) or _lost(call_id, name) for call_id, name in open_calls]
-    last = [AIMessage(unfinished)] if unfinished else []
+    last = [AIMessage(unfinished, id=f"msg_{os.urandom(8).hex()}")] if unfinished else []
     if has_gap:
         return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
     return [*added, *last]
