@@ -5,23 +5,16 @@ import time
 import pytest
 
 from agent.steps import cancel, end_of
-from bridges.acting import ACTOR, HERE, Stage, by_id
+from bridges.acting import HERE, Stage, by_id
 from raw_client import texts
 
 HISTORY = "[[repr([(m.type, m.text, [c['id'] for c in getattr(m, 'tool_calls', [])]) for m in messages])]]"
 """A script that says what the model was given."""
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory):
-    stage = Stage(ACTOR, tmp_path_factory.mktemp("home"))
-    yield stage
-    stage.close()
-
-
-@pytest.fixture(scope="module")
-def stage_of_inner(tmp_path_factory):
-    stage = Stage(HERE / "graphs" / "actor_inside.py", tmp_path_factory.mktemp("home"))
+@pytest.fixture(scope="module", params=["actor", "actor_inside"])
+def stage(request, tmp_path_factory):
+    stage = Stage(HERE / "graphs" / f"{request.param}.py", tmp_path_factory.mktemp("home"))
     yield stage
     stage.close()
 
@@ -118,8 +111,8 @@ def test_the_beginning_of_an_answer_that_was_cut_off_is_remembered(stage):
     assert ("ai", "The first of all ", []) in history_of(client, session)
 
 
-def test_the_beginning_of_an_answer_that_was_cut_off_is_not_said_again(stage_of_inner):
-    client, session = stage_of_inner.session()
+def test_the_beginning_of_an_answer_that_was_cut_off_is_not_said_again(stage):
+    client, session = stage.session()
     request = client.prompt_request(session, "[['The first of all ', wait(30)]]")
     client.send(request)
     client.read_until(is_update("agent_message_chunk"))

@@ -3,7 +3,7 @@
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 
-from coupler.bridges.langchain.state.repair import LOST, mending
+from coupler.bridges.langchain.state.repair import LOST, continued, mending
 
 
 def calling(*ids):
@@ -79,3 +79,20 @@ def test_a_call_without_an_id_gets_one_so_that_a_result_can_name_it():
     *_, message, result = mending([HumanMessage("a"), AIMessage("", tool_calls=[call])])
 
     assert message.tool_calls[0]["id"] == result.tool_call_id != ""
+
+
+def test_what_was_said_inside_is_added_with_results_for_its_calls():
+    inside = calling("a")
+
+    added = mending([ASKED], more=[inside])
+
+    assert added[0] is inside
+    assert [message.tool_call_id for message in added[1:]] == ["a"]
+
+
+def test_only_a_conversation_inside_that_goes_on_with_the_outer_one_is_part_of_it():
+    asked, said, own = HumanMessage("do it", id="1"), AIMessage("on it", id="2"), HumanMessage("help", id="3")
+
+    assert continued([asked], [asked, said]) == [said]
+    assert continued([asked], [own, said]) == []
+    assert continued([asked, said], [asked]) == []

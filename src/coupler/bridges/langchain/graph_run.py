@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -17,7 +17,7 @@ from langgraph.types import StateSnapshot
 from pydantic import ValidationError
 
 from coupler.bridges.langchain.asking.gate import gates
-from coupler.bridges.langchain.state.repair import mending, results_in
+from coupler.bridges.langchain.state.repair import continued, mending, results_in
 from coupler.bridges.langchain.state.saver import Saver
 from coupler.bridges.langchain.stream.listener import Listener
 from coupler.bridges.langchain.tool_calls import output_writer
@@ -42,7 +42,7 @@ LAST_LOOK = 1.0
 MOST_MISFITS = 3
 """Answers in one prompt that may be of no use to the graph before the prompt fails."""
 
-_PROGRESS = frozenset({"checkpoint", "unfinished", "asked"})
+_PROGRESS = frozenset({"checkpoint", "unfinished", "asked", "below"})
 """What the agent's state says of how far the conversation has come."""
 
 PROMPT = "coupler_prompt"
@@ -133,32 +133,30 @@ class GraphRun:
     async def _given(self) -> Any:
         """What the graph goes on with: the prompt, as a new input or as the answer to what it has asked."""
         checkpoint, asked = self._session.state.get("checkpoint"), self._session.state.pop("asked", None)
+        has_more_below = self._session.state.pop("below", False)
         if checkpoint is None:
             return self._shape.input(self._current.turn, [])
         place = _place(self._config(checkpoint))
-        state = await self._graph.aget_state(place, subgraphs=asked is not None)
+        state = await self._graph.aget_state(place, subgraphs=asked is not None or has_more_below)
         if state.created_at is None:
             await self._begin_anew()
             return self._shape.input(self._current.turn, [])
         messages = self._shape.messages(state.values)
-        self._projection.know([*messages, *self._messages_below(state)])
+        below = [*_snapshots_below(state)]
+        self._projection.know([*messages, *(said for each in below for said in self._said_in(each))])
         if asked is not None:
             from coupler.bridges.langchain.asking.interrupts import answer_in_prompt
 
             answer = answer_in_prompt(state.interrupts, asked, self._current.turn.text)
             if answer is not None:
                 return answer
-        mended = await self._mending(messages)
+        mended = await self._mending(messages, below)
         # Nodes that return the whole conversation return these, too: nobody says them now.
         self._projection.know(mended)
         return self._shape.input(self._current.turn, mended)
 
-    def _messages_below(self, state: StateSnapshot) -> Iterator[BaseMessage]:
-        """What was said in graphs that wait inside of this one, and comes up only when they are done."""
-        for task in state.tasks:
-            if isinstance(task.state, StateSnapshot):
-                yield from self._shape.messages(task.state.values)
-                yield from self._messages_below(task.state)
+    def _said_in(self, state: StateSnapshot) -> list[BaseMessage]:
+        return self._shape.messages(state.values)
 
     def forget_prompt(self) -> None:
         """The prompt was refused, or could not be read: it is no part of the conversation.
@@ -223,9 +221,10 @@ class GraphRun:
                 await self._saver.adelete_thread(self._session.state["thread"])
             return
         # Some states are kept as differences to those before them; and a question may wait inside of a graph
-        # in this one, which has checkpoints of its own.
+        # in this one, or what was cut off be there, which has checkpoints of its own.
         grows = any(isinstance(channel, DeltaChannel) for channel in self._graph.channels.values())
-        if isinstance(self._saver, Saver) and not grows and "asked" not in self._session.state:
+        needs_more = grows or not self._session.state.keys().isdisjoint(("asked", "below"))
+        if isinstance(self._saver, Saver) and not needs_more:
             await self._saver.keep_only(self._session.state["thread"], checkpoint)
 
     async def _begin_anew(self) -> None:
@@ -237,13 +236,19 @@ class GraphRun:
             severity="warning",
         )
 
-    async def _mending(self, messages: list[BaseMessage]) -> list[BaseMessage]:
+    async def _mending(
+        self, messages: list[BaseMessage], below: Sequence[StateSnapshot]
+    ) -> list[BaseMessage]:
         state = self._session.state
         unfinished = state.pop("unfinished", "")
         if not messages:
             return []
         kept = results_in(await self._saver.aget_tuple(_place(self._config(state["checkpoint"]))))
-        return mending(messages, kept, unfinished)
+        more: dict[str | None, BaseMessage] = {}
+        for each in below:
+            more |= {said.id: said for said in continued(messages, self._said_in(each))}
+            kept += results_in(await self._saver.aget_tuple(_place(each.config)))
+        return mending(messages, kept, unfinished, [*more.values()])
 
     async def _note_checkpoint(self, unfinished: str = "") -> None:
         """The turn ends here; its row in the journal says so."""
@@ -253,6 +258,8 @@ class GraphRun:
         changed = {**self._session.state, "checkpoint": noted, "answered": self._id}
         if unfinished:
             changed["unfinished"] = unfinished
+        if any(task.state is not None for task in state.tasks):
+            changed["below"] = True
         if self._current.asked_in_chat is not None:
             changed["asked"] = self._current.asked_in_chat
         self._session.state = changed
@@ -293,6 +300,14 @@ class GraphRun:
 def _misfit(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     return ": ".join([*map(str, first["loc"]), first["msg"]])
+
+
+def _snapshots_below(state: StateSnapshot) -> Iterator[StateSnapshot]:
+    """The graphs that stand still inside of this one: what they hold comes up only when they are done."""
+    for task in state.tasks:
+        if isinstance(task.state, StateSnapshot):
+            yield task.state
+            yield from _snapshots_below(task.state)
 
 
 def _place(config: RunnableConfig) -> RunnableConfig:

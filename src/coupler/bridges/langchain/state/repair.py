@@ -21,13 +21,18 @@ LOST = "This call was interrupted before it returned: it is not known how much o
 
 
 def mending(
-    messages: Sequence[BaseMessage], kept: Iterable[ToolMessage] = (), unfinished: str = ""
+    messages: Sequence[BaseMessage],
+    kept: Iterable[ToolMessage] = (),
+    unfinished: str = "",
+    more: Sequence[BaseMessage] = (),
 ) -> list[BaseMessage]:
     """What has to be added behind the messages so that they can be gone on with; nothing for most.
 
-    `kept` are results that had come when it broke off, but had not been written into the state. If calls
-    without results are not at the end, the messages are stated anew as a whole.
+    `kept` are results that had come when it broke off, but had not been written into the state; `more` are
+    messages of the same kind. If calls without results are not at the end, the messages are stated anew as a
+    whole.
     """
+    messages = [*messages, *more]
     results = {message.tool_call_id: message for message in kept}
     mended: list[BaseMessage] = []
     has_gap = False
@@ -46,7 +51,17 @@ def mending(
     last = [AIMessage(unfinished, id=f"msg_{os.urandom(8).hex()}")] if unfinished else []
     if has_gap:
         return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
-    return [*added, *last]
+    return [*more, *added, *last]
+
+
+def continued(messages: Sequence[BaseMessage], inside: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """What was said in a graph inside of the one that has these messages, and goes on with them.
+
+    Nothing, if it leads a conversation of its own: that of a helper is no part of this one.
+    """
+    known = [message.id for message in messages]
+    goes_on = [message.id for message in inside[: len(known)]] == known
+    return [*inside[len(known) :]] if goes_on else []
 
 
 def _answered_behind(messages: Sequence[BaseMessage], at: int) -> set[str]:
