@@ -25,6 +25,7 @@ from coupler.bridges.langchain.state.saver import copy_thread, file_beside, save
 from coupler.bridges.langchain.state.saver_in_threads import awaitable
 from coupler.bridges.langchain.stream.context_size import context_sizes
 from coupler.bridges.langchain.stream.failures import cannot_be_read, failure_of, stop_of_error
+from coupler.bridges.langchain.stream.filters import Filters, filters_in
 from coupler.bridges.langchain.stream.model_run import Look
 from coupler.bridges.langchain.stream.projection import Projection
 from coupler.bridges.langchain.stream.retries import listen_for_retries
@@ -70,6 +71,7 @@ class GraphAgent(AdoptedAgent):
         self._keeps_cut_off = keeps_cut_off
         self._shape = Shape(graph)
         self._sizes = context_sizes(graph)
+        self._filters = filters_in(graph)
         listen_for_retries()
         hasten_langchain()
         self._saver: BaseCheckpointSaver[Any] | None = None
@@ -138,10 +140,11 @@ class GraphAgent(AdoptedAgent):
 
     async def perform(self, turn: Turn) -> StopReason | None:
         """Run the graph for one prompt, as often as it stops to ask something."""
-        presentation = Presentation(turn.session.cwd, turn.session.roots)
+        filters = Filters(self._filters) if self._filters else None
+        presentation = Presentation(turn.session.cwd, turn.session.roots, filters)
         tools: dict[str, BaseTool] = dict(self.tools)
         current = Current(turn, ToolCalls(turn, presentation, tools), presentation, tools, self._sizes)
-        projection = Projection(current, self._look, Usage(turn, current.sizes))
+        projection = Projection(current, self._look, Usage(turn, current.sizes), filters)
         enter(current)
         run = GraphRun(
             self._with_saver(),

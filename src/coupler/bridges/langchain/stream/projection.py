@@ -24,6 +24,7 @@ from coupler.agent.asides import COMPACTION, NOTICES
 from coupler.agent.errors import describe
 from coupler.bridges.langchain.stream.content import blocks_of
 from coupler.bridges.langchain.stream.failures import stop_of_message, trouble_of
+from coupler.bridges.langchain.stream.filters import Filters, HeldRun
 from coupler.bridges.langchain.stream.model_run import Look, ModelRun
 from coupler.bridges.langchain.stream.usage import Usage
 from coupler.events import Compaction, Notice, Thought
@@ -42,7 +43,7 @@ SILENCE = 0.3
 class Projection:
     """Tells one prompt's client what happens."""
 
-    def __init__(self, current: Current, look: Look, usage: Usage) -> None:
+    def __init__(self, current: Current, look: Look, usage: Usage, filters: Filters | None = None) -> None:
         self.stop: StopReason | None = None
         """Why the last model at the top has stopped, if it was not done."""
         self.interrupts: list[Interrupt] = []
@@ -59,6 +60,7 @@ class Projection:
         self._turn = current.turn
         self._look = look
         self._usage = usage
+        self._filters = filters
         self._runs: dict[UUID, ModelRun] = {}
         self._last: ModelRun | None = None
         """Whose token came last. Its id is the same object each time, and ids are slow to compare."""
@@ -91,7 +93,10 @@ class Projection:
         if self._failed is not None:
             error, self._failed = self._failed, None
             self._tell_trouble(error, "It is asked again now.")
-        self._runs[run_id] = ModelRun(self._turn, self._calls, self._look, parent)
+        if self._filters is None:
+            self._runs[run_id] = ModelRun(self._turn, self._calls, self._look, parent)
+        else:
+            self._runs[run_id] = HeldRun(self._turn, self._calls, self._look, parent, self._filters)
 
     def take(self, run_id: UUID, message: AIMessageChunk) -> bool:
         """A model has said something more. Returns whether its client takes yet more without waiting."""
@@ -251,12 +256,13 @@ class Projection:
             return
         if message.id is not None:
             self._seen.add(message.id)
-        if self._current.call_around(namespace) is not None or message.text in self._said:
+        shown = message if self._filters is None else self._filters.answer(message)
+        if shown is None or self._current.call_around(namespace) is not None or shown.text in self._said:
             return
         run = ModelRun(self._turn, self._calls, self._look, None)
-        if message.id is None:
-            message = message.model_copy(update={"id": self._turn.session.outlet.new_message_id()})
-        run.take_whole(message)
+        if shown.id is None:
+            shown = shown.model_copy(update={"id": self._turn.session.outlet.new_message_id()})
+        run.take_whole(shown)
         run.end(message)
         self._said.add("".join(run.said))
         self.has_spoken = self.has_spoken or bool(run.said or run.called)
@@ -264,6 +270,8 @@ class Projection:
     def _settle(self, key: str, message: ToolMessage) -> None:
         if not self._calls.is_open(key):
             return
+        if self._filters is not None:
+            message = self._filters.result(message)
         name, arguments = self._calls.name(key), self._calls.arguments(key)
         content = self._current.presentation.content(name, arguments, message)
         if content is None:

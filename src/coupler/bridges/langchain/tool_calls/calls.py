@@ -232,6 +232,9 @@ class ToolCalls:
         if call.is_over or not self._presentation.results(call.name):
             return
         if isinstance(content, str):
+            content = self._presentation.output(id, content)
+            if not content:
+                return
             call.shown += content
         if call.is_told:
             self._ledger.append(call.client_id, _item(content), starts=not call.is_running)
@@ -284,7 +287,8 @@ class ToolCalls:
             return
         if shows_itself(self._tools.get(call.name)):
             return
-        preview = tuple(self._presentation.preview(call.name, call.arguments))
+        arguments = self._presentation.arguments(call.arguments)
+        preview = tuple(self._presentation.preview(call.name, arguments))
         if preview != call.preview:
             call.preview = preview
             self._ledger.replace(call.client_id, preview)
@@ -309,13 +313,13 @@ class ToolCalls:
 
     def _changed(self, call: _Call) -> dict[str, Any]:
         """What the client is told of the call as it stands, but for what it was told before."""
-        tool = self._tools.get(call.name)
+        tool, arguments = self._tools.get(call.name), self._presentation.arguments(call.arguments)
         told = {
-            "title": self._presentation.title(call.name, tool, call.arguments, call.is_partial),
-            "kind": self._presentation.kind(call.name, tool, call.arguments),
-            "locations": self._presentation.locations(call.name, call.arguments, call.is_partial, call.places)
+            "title": self._presentation.title(call.name, tool, arguments, call.is_partial),
+            "kind": self._presentation.kind(call.name, tool, arguments),
+            "locations": self._presentation.locations(call.name, arguments, call.is_partial, call.places)
             or UNSET,
-            "raw_input": json_value(call.arguments) if call.arguments else UNSET,
+            "raw_input": json_value(arguments) if arguments else UNSET,
         }
         changed = {name: value for name, value in told.items() if value != call.told.get(name, UNSET)}
         call.told |= changed

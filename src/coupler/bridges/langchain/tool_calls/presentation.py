@@ -28,11 +28,15 @@ if TYPE_CHECKING:
     from langchain_core.messages import ToolMessage
     from langchain_core.tools import BaseTool
 
+    from coupler.bridges.langchain.stream.filters import Filters
+
 
 class Presentation:
     """The look of the tool calls of one prompt."""
 
-    def __init__(self, cwd: str, roots: Sequence[str] = ()) -> None:
+    def __init__(self, cwd: str, roots: Sequence[str] = (), filters: Filters | None = None) -> None:
+        """`filters` take out of calls what nobody may see, if there is anything of the kind."""
+        self._filters = filters
         self._cwd = cwd
         self._roots = tuple(roots) or (cwd,)
         self._overrides: list[Overrides] = []
@@ -79,6 +83,14 @@ class Presentation:
                     for path, line in places
                 )
         return found or locations_in(known, self.kind(name, None, known), self._cwd)
+
+    def arguments(self, args: Arguments) -> Arguments:
+        """What may be shown of a call's arguments."""
+        return self._filters.arguments(args) if self._filters is not None else args
+
+    def output(self, id: str, piece: str) -> str:
+        """What may be shown now of what a call puts out while it runs."""
+        return str(self._filters.output(id, piece)) if self._filters is not None else piece
 
     def preview(self, name: str, args: Arguments) -> list[ToolCallContent]:
         """What the call is going to change, as its arguments describe it; asked before it runs."""
