@@ -82,6 +82,9 @@ def test_blocks_are_shown_as_what_they_are(block, shown):
         ([{"type": "hologram", "value": 1}], [TextContent('{"type": "hologram", "value": 1}')]),
         ([3], [TextContent("3")]),
         (3, [TextContent("3")]),
+        (None, []),
+        ({"type": "image", "base64": "aa", "mime_type": "image/gif"}, [ImageContent("aa", "image/gif")]),
+        ({"done": 0.5}, [TextContent('{"done": 0.5}')]),
     ],
 )
 def test_everything_that_a_tool_returns_can_be_shown(content, shown):

@@ -29,19 +29,37 @@ def in_a_thread(runtime: ToolRuntime) -> str:
     return "done"
 
 
-def output_of(tool):
+def shown_of(tool):
     async def talk():
         graph = create_agent(ScriptedModel(script=[[call(tool.name, "c")], ["Done."]]), [tool])
         async with connect(graph) as agent:
             return await (await agent.new()).prompt("hello")
 
     (shown,) = run(talk()).tool_calls
-    return "".join(item.content.text for item in shown.content)
+    return [item.content for item in shown.content]
+
+
+def output_of(tool):
+    return "".join(block.text for block in shown_of(tool))
 
 
 @pytest.mark.parametrize("tool", [on_the_loop, in_a_thread], ids=lambda tool: tool.name)
 def test_what_a_tool_puts_out_early_is_shown(tool):
     assert output_of(tool).startswith("half way ")
+
+
+def test_what_is_no_text_is_shown_as_what_it_is():
+    @tool
+    async def drawing(runtime: ToolRuntime) -> str:
+        """Put out a picture and a number."""
+        runtime.emit_output_delta({"type": "image", "base64": "aaaa", "mime_type": "image/gif"})
+        runtime.emit_output_delta({"done": 1})
+        return "drawn"
+
+    picture, text = shown_of(drawing)
+
+    assert (picture.data, picture.mime_type) == ("aaaa", "image/gif")
+    assert text.text == '{"done": 1}drawn'
 
 
 def test_a_langgraph_that_has_the_place_elsewhere_is_asked_for_its_stream(monkeypatch):

@@ -158,15 +158,14 @@ def citations(block: Mapping[str, Any]) -> list[ResourceLink]:
 
 
 def blocks_of(content: object) -> list[ContentBlock]:
-    """What a tool's message holds, for the client; of unknown blocks their JSON."""
-    if isinstance(content, str):
-        return [TextContent(str.__str__(content))] if content else []
-    if not isinstance(content, list):
-        return [TextContent(str(content))]
-    return [block for part in content if (block := _of_tool(part)) is not None]
+    """What a tool returns or puts out, one block or many, for the client; of unknown blocks their JSON."""
+    parts = content if isinstance(content, list) else [content]
+    return [block for part in parts if (block := _of_tool(part)) is not None]
 
 
 def _of_tool(part: object) -> ContentBlock | None:
+    if part is None:
+        return None
     if isinstance(part, str):
         return TextContent(str.__str__(part)) if part else None
     if not isinstance(part, Mapping):
