@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import aiosqlite
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
+        DeltaChannelHistory,
     )
+
+T = TypeVar("T")
 
 IN_MEMORY = ":memory:"
 
@@ -93,8 +96,28 @@ class Saver(AsyncSqliteSaver):
             done.exception()  # it was told to who waits, unless nobody does
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        with _in_words(self._path):
-            return await super().aget_tuple(config)
+        return await self._at_home(super().aget_tuple(config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        found = super().alist(config, filter=filter, before=before, limit=limit)
+        if asyncio.get_running_loop() is self.loop:
+            async for each in found:
+                yield each
+        else:
+            for each in await self._at_home(_all_of(found)):
+                yield each
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return await self._at_home(super().aget_delta_channel_history(config=config, channels=channels))
 
     async def aput(
         self,
@@ -103,14 +126,22 @@ class Saver(AsyncSqliteSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        with _in_words(self._path):
-            return await super().aput(config, checkpoint, metadata, new_versions)
+        return await self._at_home(super().aput(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
+        await self._at_home(super().aput_writes(config, writes, task_id, task_path))
+
+    async def _at_home(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something on the loop that the connection belongs to.
+
+        A plain tool may run a graph in a loop of its own, and LangGraph has that graph use this saver.
+        """
         with _in_words(self._path):
-            await super().aput_writes(config, writes, task_id, task_path)
+            if asyncio.get_running_loop() is self.loop:
+                return await work
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         await self.setup()
@@ -155,6 +186,10 @@ class Saver(AsyncSqliteSaver):
                 except BaseException:
                     await self.conn.rollback()
                     raise
+
+
+async def _all_of(items: AsyncIterator[T]) -> list[T]:
+    return [each async for each in items]
 
 
 _COLUMNS = {
