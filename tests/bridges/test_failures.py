@@ -95,6 +95,22 @@ def told(events, reply):
     return " ".join(str(each) for each in notices) + reply.thoughts
 
 
+def test_the_model_of_a_tool_that_failed_with_it_is_not_said_to_be_asked_again():
+    inner = create_agent(ScriptedModel(script=[[fail(ModelConnectionError("gone"))]]), [])
+
+    @tool
+    async def delegate() -> str:
+        """Have another agent do it."""
+        return (await inner.ainvoke({"messages": [("user", "go")]}))["messages"][-1].text
+
+    events = []
+    model = ScriptedModel(script=[[call("delegate", "c")], ["Sorry."]])
+
+    reply = run(prompted(create_agent(model, [delegate]), events))
+
+    assert (reply.text, told(events, reply)) == ("Sorry.", "")
+
+
 def test_a_call_that_broke_off_with_its_model_is_settled():
     half = call("add", "c", a=1)[:2]
     model = ScriptedModel(script=[[*half, fail(ModelConnectionError("gone"))], ["Whole."]])

@@ -155,6 +155,41 @@ def test_a_tool_that_nobody_has_is_a_call_that_fails():
     assert "unheard_of" in shown(each)
 
 
+def delegating(*tools, script):
+    """An agent that has another one do it, whose script this is."""
+    inner = create_agent(ScriptedModel(script=script), [*tools])
+
+    @tool
+    async def delegate() -> str:
+        """Have another agent do it."""
+        config = {"recursion_limit": 3}
+        return (await inner.ainvoke({"messages": [("user", "go")]}, config))["messages"][-1].text
+
+    return calling(delegate)
+
+
+def test_a_tool_that_raises_in_the_agent_of_a_tool_fails_with_it():
+    script = [[call("broken", "inner"), call("add", "other", index=1, a=1, b=2)]]
+
+    calls = calls_of(reply_of(delegating(broken, add, script=script)))
+
+    assert {name: each.status for name, each in calls.items()} == {
+        "delegate": "failed",
+        "broken": "failed",
+        "add": "completed",
+    }
+    assert shown(calls["broken"]) in shown(calls["delegate"])
+
+
+def test_a_call_that_the_agent_of_a_tool_never_came_to_make_fails():
+    script = [[call("add", "first", a=1, b=2)], [call("broken", "never")]]
+
+    calls = calls_of(reply_of(delegating(broken, add, script=script)))
+
+    assert (calls["add"].status, calls["broken"].status) == ("completed", "failed")
+    assert "stopped before" in shown(calls["broken"])
+
+
 @pytest.mark.parametrize("id", ["", "x" * 5000, "two\nlines", "half \ud800", "\x00"])
 def test_a_model_may_write_anything_where_an_id_should_be(id):
     graph = calling(add, script=[[call("add", id, a=1, b=2)], ["Done."]])

@@ -16,7 +16,7 @@ from coupler.agent.agent import AdoptedAgent
 from coupler.agent.errors import store_failed
 from coupler.bridges.langchain.current import Current, enter
 from coupler.bridges.langchain.declared import declared_in
-from coupler.bridges.langchain.graph_run import STOPPED, Graph, GraphRun
+from coupler.bridges.langchain.graph_run import Graph, GraphRun
 from coupler.bridges.langchain.guard import guarded
 from coupler.bridges.langchain.mcp.tools import begin as begin_mcp
 from coupler.bridges.langchain.mcp.tools import tell_if_unused
@@ -31,7 +31,7 @@ from coupler.bridges.langchain.stream.projection import Projection
 from coupler.bridges.langchain.stream.retries import listen_for_retries
 from coupler.bridges.langchain.stream.usage import Usage
 from coupler.bridges.langchain.threads import have_enough_threads
-from coupler.bridges.langchain.tool_calls.calls import ToolCalls
+from coupler.bridges.langchain.tool_calls.calls import STOPPED, ToolCalls
 from coupler.bridges.langchain.tool_calls.partial_json import hasten_langchain
 from coupler.bridges.langchain.tool_calls.presentation import Presentation
 from coupler.schema.v1 import StopReason

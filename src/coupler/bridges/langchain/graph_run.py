@@ -21,6 +21,7 @@ from coupler.bridges.langchain.state.repair import continued, mending, results_i
 from coupler.bridges.langchain.state.saver import Saver
 from coupler.bridges.langchain.stream.listener import Listener
 from coupler.bridges.langchain.tool_calls import output_writer
+from coupler.bridges.langchain.tool_calls.calls import STOPPED
 from coupler.schema.v1 import StopReason
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ _PROGRESS = frozenset({"checkpoint", "unfinished", "asked", "below"})
 PROMPT = "coupler_prompt"
 """Where the metadata of checkpoints names their prompt; the last that was answered is in the state."""
 
-STOPPED = "the agent stopped before this was done"
 WAITS_FOR_ANSWER = "this waits for an answer, and goes on with the next prompt"
 
 _NONE: Any = object()

@@ -27,6 +27,7 @@ from coupler.bridges.langchain.stream.failures import stop_of_message, trouble_o
 from coupler.bridges.langchain.stream.filters import Filters, HeldRun
 from coupler.bridges.langchain.stream.model_run import Look, ModelRun
 from coupler.bridges.langchain.stream.usage import Usage
+from coupler.bridges.langchain.tool_calls.calls import STOPPED
 from coupler.events import Compaction, Notice, Thought
 from coupler.schema.v1 import Content, StopReason, TextContent, ToolCallContent
 
@@ -185,10 +186,24 @@ class Projection:
 
     def fail_tool(self, key: str, error: BaseException, *, is_asked_for: bool) -> None:
         """A tool has raised; what becomes of that, its message tells."""
+        if error is self._failed:
+            self._failed = None  # the model of an agent in it: nobody asks that again, and the call tells why
         if is_asked_for:
             self._errors[key] = error
         else:
+            self._fail_inside(key, has_failed=True)
             self._calls.settle(key, "failed", reason=describe(error))
+
+    def _fail_inside(self, key: str, *, has_failed: bool) -> None:
+        """A call ends: those in it whose tools raised will have no message that says so.
+
+        If it has failed, nothing goes on in it; otherwise its tool may have left something running.
+        """
+        for inner in self._calls.open_inside(key):
+            error = self._errors.get(inner)
+            if has_failed or error is not None:
+                self._fail_inside(inner, has_failed=True)
+                self._calls.settle(inner, "failed", reason=STOPPED if error is None else describe(error))
 
     def output(self, key: str, delta: Any) -> None:
         """A tool has put out something before its end."""
@@ -277,6 +292,7 @@ class Projection:
         if content is None:
             content = _shown(blocks_of(message.content))
         status = "failed" if message.status == "error" else "completed"
+        self._fail_inside(key, has_failed=status == "failed")
         self._calls.settle(key, status, content=content, output=_raw_output(message))
 
     def _tell_trouble(self, error: BaseException | None, description: str) -> None:

@@ -35,6 +35,8 @@ PACE = 0.05
 LONGEST_PARTIAL = 64 * 1024
 """Characters of arguments that are looked at before they are complete."""
 
+STOPPED = "the agent stopped before this was done"
+
 LONGEST_ID = 200
 LONGEST_NAME = 200
 """Characters of what a model calls a call, or a tool."""
@@ -127,6 +129,11 @@ class ToolCalls:
     def open_ids(self) -> tuple[str, ...]:
         """The keys of the calls that have not ended, in the order of their announcement."""
         return tuple(call_id for call_id, call in self._calls.items() if not call.is_over)
+
+    def open_inside(self, id: str) -> tuple[str, ...]:
+        """The keys of those among them that are made in this one."""
+        around = self._calls[id].client_id
+        return tuple(each for each in self.open_ids if self._calls[each].parent == around)
 
     @property
     def running_ids(self) -> tuple[str, ...]:
@@ -356,6 +363,7 @@ class _Call:
         self.name = name
         self.client_id = client_id
         self.arguments = arguments
+        self.parent = parent
         self.meta: dict[str, Any] = {"coupler": {"parent": parent}} if parent else {}
         self.is_partial = False
         self.written = ""
