@@ -291,7 +291,9 @@ class TestDecisions:
 
 @pytest.mark.parametrize("asking", ['acp.permissions({"write_file": "ask"})', 'acp.modes("interactive")'])
 @pytest.mark.parametrize(("answer", "status"), [("reject_once", "error"), ("allow_once", "success")])
-def test_an_agent_that_a_plain_tool_runs_asks_too(order, asking, answer, status):
+@pytest.mark.parametrize("running", ["inner.invoke({})", "asyncio.run(inner.ainvoke({}))"])
+def test_an_agent_that_a_plain_tool_runs_asks_too(order, asking, answer, status, running):
+    ran = running.format('{"messages": [("user", "go")]}')
     at = order(
         f"""
 @tool("write_file")
@@ -305,7 +307,7 @@ inner = create_agent(model, [write], middleware=[{asking}, acp.plan(on=["tool_ca
 @tool
 def delegate() -> str:
     "Let another do it."
-    return inner.invoke({{"messages": [("user", "go")]}})["messages"][2].status
+    return {ran}["messages"][2].status
 
 agent = agent_with(tools=[delegate])
 """

@@ -108,6 +108,11 @@ async def permit(
     args = dict(call["args"])
     if effect == "deny":
         return Decision("reject", args, f"not permitted: {because or 'it is denied'}")
+    if not current.is_on_loop:
+        # A plain tool may run an agent in a loop of its own, and the user is asked from the turn's.
+        wishes: dict[str, Any] = {"effect": effect, "decisions": decisions, "message": message}
+        asking = asyncio.run_coroutine_threadsafe(permit(current, call, tool, **wishes), current.loop)
+        return await asyncio.wrap_future(asking)
     calls, parent = current.calls, current.call_id
     key = calls.key(call["id"] or "", parent)
     if (edit := calls.edited.get(key)) is not None and edit[:2] == (call["name"], args):
