@@ -159,29 +159,44 @@ agent = StateGraph(MessagesState).add_node(ask).add_edge(START, "ask").compile()
     assert [at.says(text) for text in ("a", "b", "c")] == ["a", "a b", "a b c"]
 
 
-@pytest.mark.parametrize("inner", ["agent_with(tools=[lookup])", "create_deep_agent(scripted(), [lookup])"])
-def test_an_agent_that_a_plain_tool_runs_in_a_loop_of_its_own_works_in_every_turn(order, inner):
+WAYS = {
+    "in another loop": ("def", "asyncio.run(inner.ainvoke(given))"),
+    "in a thread": ("def", "inner.invoke(given)"),
+    "and holds up everything": ("async def", "inner.invoke(given)"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("inner", ["agent_with(tools=[note])", "create_deep_agent(scripted(), [note])"])
+def test_an_agent_that_a_tool_runs_by_itself_works_in_every_turn(order, inner, way):
+    define, done = WAYS[way]
     at = order(
         f"""
 from deepagents import create_deep_agent
 
+@tool
+def note(text: str) -> str:
+    "Take a note."
+    return text
+
 inner = {inner}
 
 @tool
-def delegate(task: str) -> str:
-    "Let another do it, in another loop."
-    return asyncio.run(inner.ainvoke({{"messages": [("user", task)]}}))["messages"][-1].text
+{define} delegate(task: str) -> str:
+    "Let another do it."
+    given = {{"messages": [("user", task)]}}
+    return {done}["messages"][-1].text
 
 agent = agent_with(tools=[delegate])
 """
     )
-    task = json.dumps([("lookup", {"topic": "tea"})])
+    task = json.dumps([("note", {"text": "tea"})])
 
     for _ in range(2):
         [[status, content]] = at.does(("delegate", {"task": task}))
 
-        assert (status, json.loads(content)) == ("success", [["success", "about tea"]])
-        assert [call["name"] for call in at.calls.values()] == ["delegate", "lookup"]
+        assert (status, json.loads(content)) == ("success", [["success", "tea"]])
+        assert [call["name"] for call in at.calls.values()] == ["delegate", "note"]
 
 
 def test_sessions_that_are_not_kept_remember_as_long_as_they_are_open(start, tmp_path):

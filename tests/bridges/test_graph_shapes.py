@@ -128,7 +128,8 @@ def test_the_only_graph_of_a_file_is_served(tmp_path):
 
 def test_a_graph_without_the_packages_for_it_names_what_to_install(shapes, monkeypatch):
     def import_nothing(name):
-        raise ImportError("No module named 'aiosqlite'", name="aiosqlite")
+        missing = "langgraph.checkpoint.sqlite"
+        raise ImportError(f"No module named {missing!r}", name=missing)
 
     monkeypatch.setattr(adoption, "import_module", import_nothing)
 

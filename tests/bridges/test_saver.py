@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
@@ -50,7 +51,7 @@ def test_a_file_that_another_program_holds_is_named_and_can_be_used_afterwards(t
     async def hold():
         savers = Savers()
         saver = savers.take(str(path))
-        await saver.setup()
+        await saver.aget_tuple(PLACE)
         with sqlite3.connect(path, isolation_level=None) as other:
             other.execute("BEGIN EXCLUSIVE")
             with pytest.raises(StoreError) as raised:
@@ -76,7 +77,7 @@ def test_a_cancel_at_any_moment_leaves_it_usable_for_all_others_and_holds_nothin
             was_over = task.done()
             task.cancel()
             await asyncio.wait([task])
-            await saver.setup()
+            await saver.aget_tuple(PLACE)
             with sqlite3.connect(path, timeout=0, isolation_level=None) as other:
                 other.execute("BEGIN IMMEDIATE")
             other.close()
@@ -102,7 +103,7 @@ def test_a_file_that_could_not_be_opened_can_be_used_afterwards(tmp_path):
         savers = Savers()
         saver = savers.take(str(path))
         with pytest.raises(StoreError) as raised:
-            await saver.setup()
+            await saver.aget_tuple(PLACE)
         path.rmdir()
         await saver.acopy_thread("t", "u")
         await savers.leave(str(path))
@@ -128,3 +129,28 @@ def test_only_what_was_known_at_a_checkpoint_is_kept_with_it(tmp_path):
         return [index for index, id in enumerate(ids) if id in kept]
 
     assert asyncio.run(prune()) == [1, 3]
+
+
+def test_what_a_state_becomes_while_the_file_is_busy_is_not_what_is_kept(tmp_path):
+    path = str(tmp_path / "store.langgraph")
+
+    async def change():
+        savers = Savers()
+        saver, is_free = savers.take(path), threading.Event()
+        busy = asyncio.create_task(saver.do_aside(lambda _: is_free.wait()))
+        checkpoint, written = empty_checkpoint(), ["as it was"]
+        checkpoint["channel_values"] = {"notes": ["as it was"]}
+        place = {"configurable": {**PLACE["configurable"], "checkpoint_id": checkpoint["id"]}}
+        kept = asyncio.gather(
+            saver.aput(PLACE, checkpoint, {}, {}), saver.aput_writes(place, [("notes", written)], "task")
+        )
+        await asyncio.sleep(0)
+        checkpoint["channel_values"]["notes"].append("later")
+        written.append("later")
+        is_free.set()
+        await asyncio.gather(busy, kept)
+        found = await saver.aget_tuple(PLACE)
+        await savers.leave(path)
+        return found.checkpoint["channel_values"]["notes"], found.pending_writes
+
+    assert asyncio.run(change()) == (["as it was"], [("task", "notes", ["as it was"])])

@@ -92,7 +92,7 @@ def _naming_what_is_missing() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        if (error.name or "").partition(".")[0] in (*_BRIDGES, "aiosqlite"):
+        if (error.name or "").partition(".")[0] in _BRIDGES:
             extra = 'serving graphs of LangGraph needs more packages: pip install "coupler[langchain]"'
             raise MissingExtraError(extra) from None
         raise

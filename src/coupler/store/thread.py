@@ -28,8 +28,9 @@ class StoreThread:
     Chores (checkpoints, purges) wait until nothing else does, and are left undone at the end.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, connect: Callable[[], sqlite3.Connection], name: str = "coupler-store") -> None:
         self._connect = connect
+        self._name = name
         self._changed = threading.Condition()
         self._jobs: deque[_Job] = deque()
         self._chores: deque[_Job] = deque()
@@ -59,7 +60,7 @@ class StoreThread:
                 self._unfinished += 1
             self._changed.notify()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="coupler-store", daemon=True)
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         return future
 

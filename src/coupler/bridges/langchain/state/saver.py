@@ -10,23 +10,24 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import aiosqlite
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 
 from coupler.agent.project import configuration_of
 from coupler.agent.serve_options import NO_STORE
+from coupler.bridges.langchain.state.saver_in_threads import SaverInThreads, Work
 from coupler.bridges.langchain.state.serializer import Serializer
 from coupler.config import keys
 from coupler.home import store_file
 from coupler.store.database import make_private_directory
 from coupler.store.errors import translated
+from coupler.store.thread import StoreThread
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
         ChannelVersions,
         Checkpoint,
         CheckpointMetadata,
-        CheckpointTuple,
-        DeltaChannelHistory,
     )
 
 T = TypeVar("T")
@@ -49,75 +48,53 @@ SUFFIX = ".langgraph"
 BUSY = 5.0
 """Seconds to wait for another process that writes."""
 
+PATIENCE = 2 * BUSY
+"""Seconds to wait for the thread when the file is closed."""
 
-class Saver(AsyncSqliteSaver):
+
+class Saver(SaverInThreads):
     """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever.
 
-    What goes wrong with the file is told in words that help, as of the store. All sessions use one
-    connection: nothing that is cancelled may leave it half open, or a change half made.
+    All sessions use one connection, in a thread of its own: what is done there is done as a whole or not at
+    all, whoever is cancelled meanwhile, and it can be waited for by any loop, and by code that has none.
+    What goes wrong with the file is told in words that help, as of the store.
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(_connection(path), serde=Serializer())
+        self._serializer = Serializer()
+        # Its connection is made in the thread.
+        self._file = SqliteSaver(None, serde=self._serializer)  # type: ignore[arg-type]
+        super().__init__(self._file)
         self._path = path
-        self._opening: asyncio.Task[None] | None = None
-
-    async def setup(self) -> None:
-        if self.is_setup:
-            return
-        if self._opening is None:
-            self._opening = asyncio.create_task(self._open(), name="open the saver")
-            self._opening.add_done_callback(self._end_opening)
-        # Shielded: who waits here may be cancelled, and the next one finds the connection open.
-        await asyncio.shield(self._opening)
+        self._thread = StoreThread(self._connect, "coupler-saver")
 
     async def close(self) -> None:
-        """Close the file; it can be opened again."""
-        if self._opening is not None:
-            await asyncio.wait([self._opening])
-        await self.conn.close()
+        """Close the file when all is done."""
+        await asyncio.to_thread(self._thread.close, PATIENCE)
 
-    async def _open(self) -> None:
+    def do(self, work: Work[T]) -> T:
         with _in_words(self._path):
-            try:
-                await super().setup()
-                # With a write-ahead log a killed process loses nothing; a power cut may cost the last
-                # moments.
-                await self.conn.execute("PRAGMA synchronous=NORMAL")
-            except BaseException:
-                # A connection can be tried only once.
-                await self.conn.close()
-                self.conn, self.is_setup = _connection(self._path), False
-                raise
+            return self._submit(work).result()
 
-    def _end_opening(self, done: asyncio.Task[None]) -> None:
-        self._opening = None
-        if not done.cancelled():
-            done.exception()  # it was told to who waits, unless nobody does
+    async def do_aside(self, work: Work[T]) -> T:
+        with _in_words(self._path):
+            return await asyncio.wrap_future(self._submit(work))
 
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await self._at_home(super().aget_tuple(config))
+    # The graph goes on meanwhile: what is kept of its state is written before the thread has its turn.
 
-    async def alist(
+    def put(
         self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
-        found = super().alist(config, filter=filter, before=before, limit=limit)
-        if asyncio.get_running_loop() is self.loop:
-            async for each in found:
-                yield each
-        else:
-            for each in await self._at_home(_all_of(found)):
-                yield each
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        return super().put(config, self._serializer.written(checkpoint), metadata, new_versions)
 
-    async def aget_delta_channel_history(
-        self, *, config: RunnableConfig, channels: Sequence[str]
-    ) -> Mapping[str, DeltaChannelHistory]:
-        return await self._at_home(super().aget_delta_channel_history(config=config, channels=channels))
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        super().put_writes(config, self._written(writes), task_id, task_path)
 
     async def aput(
         self,
@@ -126,38 +103,26 @@ class Saver(AsyncSqliteSaver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return await self._at_home(super().aput(config, checkpoint, metadata, new_versions))
+        return await super().aput(config, self._serializer.written(checkpoint), metadata, new_versions)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await self._at_home(super().aput_writes(config, writes, task_id, task_path))
+        await super().aput_writes(config, self._written(writes), task_id, task_path)
 
-    async def _at_home(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something on the loop that the connection belongs to.
-
-        A plain tool may run a graph in a loop of its own, and LangGraph has that graph use this saver.
-        """
-        with _in_words(self._path):
-            if asyncio.get_running_loop() is self.loop:
-                return await work
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+    def _written(self, writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
+        return [(channel, self._serializer.written(value)) for channel, value in writes]
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await self.setup()
-        async with self._changing():
+        def copy(_: object) -> None:
             for table, columns in _COLUMNS.items():
-                await self.conn.execute(
+                self._file.conn.execute(
                     f"INSERT OR REPLACE INTO {table} (thread_id, {columns}) "
                     f"SELECT ?, {columns} FROM {table} WHERE thread_id = ?",
                     (target_thread_id, source_thread_id),
                 )
 
-    async def adelete_thread(self, thread_id: str) -> None:
-        await self.setup()
-        async with self._changing():
-            for table in _COLUMNS:
-                await self.conn.execute(f"DELETE FROM {table} WHERE thread_id = ?", (thread_id,))
+        await self.do_aside(copy)
 
     async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
         """Remove what leads to a checkpoint, and what came after it but was never answered.
@@ -165,31 +130,37 @@ class Saver(AsyncSqliteSaver):
         Graphs inside of this one that have a memory of their own (`compile(checkpointer=True)`) keep what
         they knew then: they are named without the task that they ran in, and ids grow with time.
         """
-        await self.setup()
-        async with self._changing():
+
+        def remove(_: object) -> None:
             for table in _COLUMNS:
-                await self.conn.execute(
+                self._file.conn.execute(
                     f"DELETE FROM {table} "
                     "WHERE thread_id = ? AND NOT (checkpoint_ns = '' AND checkpoint_id = ?) "
                     "AND (checkpoint_ns = '' OR checkpoint_ns LIKE '%:%' OR checkpoint_id > ?)",
                     (thread_id, checkpoint_id, checkpoint_id),
                 )
 
-    @asynccontextmanager
-    async def _changing(self) -> AsyncIterator[None]:
-        """All of a change, or nothing of it: the connection goes on to be everybody's."""
-        async with self.lock:
-            with _in_words(self._path):
-                try:
-                    yield
-                    await self.conn.commit()
-                except BaseException:
-                    await self.conn.rollback()
-                    raise
+        await self.do_aside(remove)
 
+    def _submit(self, work: Work[T]) -> Future[T]:
+        def do(connection: sqlite3.Connection) -> T:
+            with connection:
+                return work(self._file)
 
-async def _all_of(items: AsyncIterator[T]) -> list[T]:
-    return [each async for each in items]
+        return self._thread.submit(do)
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file, in the thread; if that fails, the next one who wants something tries again."""
+        connection = sqlite3.connect(self._path, timeout=BUSY)
+        self._file.conn, self._file.is_setup = connection, False
+        try:
+            self._file.setup()
+            # With a write-ahead log a killed process loses nothing; a power cut may cost the last moments.
+            connection.execute("PRAGMA synchronous=NORMAL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 _COLUMNS = {
@@ -259,14 +230,6 @@ def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
         return InMemorySaver(serde=Serializer())
     _create_private(path)
     return Saver(path)
-
-
-def _connection(path: str) -> aiosqlite.Connection:
-    connection = aiosqlite.connect(path, timeout=BUSY)
-    # Python's end waits for no thread of ours, and a session that is left closes it anyway.
-    thread: Any = getattr(connection, "_thread", connection)
-    thread.daemon = True
-    return connection
 
 
 @contextlib.contextmanager

@@ -7,15 +7,24 @@ it is the one that a module can make before there is an event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+    )
     from langgraph.pregel import Pregel
+
+T = TypeVar("T")
+Work = Callable[[BaseCheckpointSaver[Any]], T]
 
 _WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
 """Modules whose savers have coroutines that only say which other saver has them."""
@@ -41,6 +50,14 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         super().__init__(serde=saver.serde)
         self._saver = saver
 
+    def do(self, work: Work[T]) -> T:
+        """Do something with the saver, at once."""
+        return work(self._saver)
+
+    async def do_aside(self, work: Work[T]) -> T:
+        """Do something with the saver, in a thread."""
+        return await asyncio.to_thread(self.do, work)
+
     @property
     def config_specs(self) -> list[Any]:
         return self._saver.config_specs
@@ -49,10 +66,10 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         return self._saver.get_next_version(current, channel)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return self._saver.get_tuple(config)
+        return self.do(lambda saver: saver.get_tuple(config))
 
     def list(self, config: RunnableConfig | None, **wanted: Any) -> Iterator[CheckpointTuple]:
-        return self._saver.list(config, **wanted)
+        return iter(self.do(lambda saver: [*saver.list(config, **wanted)]))
 
     def put(
         self,
@@ -61,18 +78,26 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return self._saver.put(config, checkpoint, metadata, new_versions)
+        return self.do(lambda saver: saver.put(config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        self._saver.put_writes(config, writes, task_id, task_path)
+        self.do(lambda saver: saver.put_writes(config, writes, task_id, task_path))
+
+    def delete_thread(self, thread_id: str) -> None:
+        self.do(lambda saver: saver.delete_thread(thread_id))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return self.do(lambda saver: saver.get_delta_channel_history(config=config, channels=channels))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await asyncio.to_thread(self._saver.get_tuple, config)
+        return await self.do_aside(lambda saver: saver.get_tuple(config))
 
     async def alist(self, config: RunnableConfig | None, **wanted: Any) -> AsyncIterator[CheckpointTuple]:
-        for each in await asyncio.to_thread(lambda: [*self._saver.list(config, **wanted)]):
+        for each in await self.do_aside(lambda saver: [*saver.list(config, **wanted)]):
             yield each
 
     async def aput(
@@ -82,15 +107,22 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return await asyncio.to_thread(self._saver.put, config, checkpoint, metadata, new_versions)
+        return await self.do_aside(lambda saver: saver.put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await asyncio.to_thread(self._saver.put_writes, config, writes, task_id, task_path)
+        await self.do_aside(lambda saver: saver.put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        await asyncio.to_thread(self._saver.delete_thread, thread_id)
+        await self.do_aside(lambda saver: saver.delete_thread(thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        await asyncio.to_thread(self._saver.copy_thread, source_thread_id, target_thread_id)
+        await self.do_aside(lambda saver: saver.copy_thread(source_thread_id, target_thread_id))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return await self.do_aside(
+            lambda saver: saver.get_delta_channel_history(config=config, channels=channels)
+        )

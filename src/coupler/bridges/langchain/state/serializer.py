@@ -17,10 +17,24 @@ DEEPEST = 6
 """Levels of a state that are looked into; what is deeper is kept as it looks."""
 
 
+class Written(dict[str, Any]):
+    """Stands for a value that was written already; of a checkpoint, with the id that is asked for."""
+
+    def __init__(self, typed: tuple[str, bytes], value: Any) -> None:
+        super().__init__(id=value["id"] if isinstance(value, dict) and "id" in value else None)
+        self.typed = typed
+
+
 class Serializer(JsonPlusSerializer):
     """LangGraph's own, for values that it refuses as well."""
 
+    def written(self, value: Any) -> Any:
+        """The value as it is now, whatever becomes of it until it is kept."""
+        return Written(self.dumps_typed(value), value)
+
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        if isinstance(obj, Written):
+            return obj.typed
         try:
             return super().dumps_typed(obj)
         except (TypeError, ValueError, RecursionError):
