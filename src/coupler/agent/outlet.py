@@ -73,12 +73,7 @@ class Outlet:
         Returns whether more can be sent without waiting.
         """
         shown = self._veil.covered_piece(Text, text, message_id, self._keep_and_notify)
-        if not shown:
-            return True
-        if self._keep_text is not None:
-            self._keep_text(TEXT, message_id or "", shown)
-        has_room = self._peer.send(self._text_lines.line(shown, message_id), self._session_id)
-        return has_room and (self._backlog is None or not self._backlog.is_full)
+        return self._keep_and_write(shown, message_id) if shown else True
 
     def show(self, event: Emitted) -> None:
         """Send an event that is not to be kept, or is kept already, without the secrets in it."""
