@@ -58,7 +58,7 @@ def tables(text: str) -> list[Measured]:
 
 
 def promised(measured: Measured, *figures: str) -> Iterator[tuple[str, str, str, str]]:
-    """What has a target: what it is, the target, the first figure that was measured, and whether it will do."""
+    """What has a target: what it is, the target, the first of the figures that there is, and the verdict."""
     target, *places = (measured.heads.index(name) for name in ("target", *figures))
     for row in measured.rows:
         if row[target]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,13 +30,7 @@ from coupler.store.errors import translated
 from coupler.store.thread import StoreThread
 
 if TYPE_CHECKING:
-    from langchain_core.runnables import RunnableConfig
-    from langgraph.checkpoint.base import (
-        BaseCheckpointSaver,
-        ChannelVersions,
-        Checkpoint,
-        CheckpointMetadata,
-    )
+    from langgraph.checkpoint.base import BaseCheckpointSaver
 
 T = TypeVar("T")
 
@@ -80,38 +74,9 @@ class Saver(SaverInThreads):
         with _in_words(self._path):
             return await asyncio.wrap_future(self._submit(work))
 
-    # The graph goes on meanwhile: what is kept of its state is written before the thread has its turn.
-
-    def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        return super().put(config, self._serializer.written(checkpoint), metadata, new_versions)
-
-    def put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        super().put_writes(config, self._written(writes), task_id, task_path)
-
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        return await super().aput(config, self._serializer.written(checkpoint), metadata, new_versions)
-
-    async def aput_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
-        await super().aput_writes(config, self._written(writes), task_id, task_path)
-
-    def _written(self, writes: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        return [(channel, self._serializer.written(value)) for channel, value in writes]
+    def prepared(self, value: Any) -> Any:
+        # The graph goes on meanwhile: what is kept of its state is what it is now.
+        return self._serializer.written(value)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         def copy(_: object) -> None:

@@ -58,6 +58,10 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         """Do something with the saver, in a thread."""
         return await asyncio.to_thread(self.do, work)
 
+    def prepared(self, value: Any) -> Any:
+        """A part of a state, as it is handed over to be kept."""
+        return value
+
     @property
     def config_specs(self) -> list[Any]:
         return self._saver.config_specs
@@ -78,12 +82,14 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return self.do(lambda saver: saver.put(config, checkpoint, metadata, new_versions))
+        kept = self.prepared(checkpoint)
+        return self.do(lambda saver: saver.put(config, kept, metadata, new_versions))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        self.do(lambda saver: saver.put_writes(config, writes, task_id, task_path))
+        kept = self._prepared_writes(writes)
+        self.do(lambda saver: saver.put_writes(config, kept, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
         self.do(lambda saver: saver.delete_thread(thread_id))
@@ -107,12 +113,14 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        return await self.do_aside(lambda saver: saver.put(config, checkpoint, metadata, new_versions))
+        kept = self.prepared(checkpoint)
+        return await self.do_aside(lambda saver: saver.put(config, kept, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        await self.do_aside(lambda saver: saver.put_writes(config, writes, task_id, task_path))
+        kept = self._prepared_writes(writes)
+        await self.do_aside(lambda saver: saver.put_writes(config, kept, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
         await self.do_aside(lambda saver: saver.delete_thread(thread_id))
@@ -126,3 +134,6 @@ class SaverInThreads(BaseCheckpointSaver[Any]):
         return await self.do_aside(
             lambda saver: saver.get_delta_channel_history(config=config, channels=channels)
         )
+
+    def _prepared_writes(self, writes: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+        return [(channel, self.prepared(value)) for channel, value in writes]
