@@ -49,8 +49,8 @@ PATIENCE = 2 * BUSY
 class Saver(SaverInThreads):
     """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever.
 
-    All sessions use one connection, in a thread of its own: what is done there is done as a whole or not at
-    all, whoever is cancelled meanwhile, and it can be waited for by any loop, and by code that has none.
+    All sessions use one connection, in a thread of its own: what was begun there is done to its end, whoever
+    is cancelled meanwhile, and it can be waited for by any loop, and by code that has none.
     What goes wrong with the file is told in words that help, as of the store.
     """
 
