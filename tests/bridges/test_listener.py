@@ -1,6 +1,9 @@
 """What the bridge hears in rare cases, told to a projection that writes it down."""
 
 import asyncio
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -10,10 +13,12 @@ from langchain_core.outputs import ChatGenerationChunk
 from langgraph.prebuilt import ToolRuntime
 
 from client.stage import run
+from coupler.bridges.langchain.stream import listener as listening_module
 from coupler.bridges.langchain.stream.listener import BREATH, Listener
 from coupler.bridges.langchain.stream.model_run import Look
 from coupler.bridges.langchain.stream.projection import Projection
 from coupler.bridges.langchain.stream.usage import Usage
+from coupler.bridges.langchain.tool_calls.calls import ToolCalls
 
 
 class Heard:
@@ -183,6 +188,44 @@ def test_what_a_tool_puts_out_is_told_under_its_call_and_the_outer_one_goes_on_a
 
     emit = ToolRuntime(None, None, {}, None, None, None).emit_output_delta
     assert run(hear()) == [("outer", "begun"), ("inner", "begun"), ("outer", "goes on")]
+
+
+def both_at_once(monkeypatch, module, function, do):
+    """What two threads get that both come to this function before either goes on."""
+    meeting = threading.Barrier(2, timeout=30)
+    reached = getattr(module, function)
+
+    def meet(*arguments):
+        meeting.wait()
+        return reached(*arguments)
+
+    monkeypatch.setattr(module, function, meet)
+    with ThreadPoolExecutor(2) as threads:
+        return [*threads.map(do, range(2))]
+
+
+def test_a_call_has_one_key_also_if_a_thread_asks_for_it_before_the_loop_has_told_of_it(monkeypatch):
+    calls = ToolCalls(None, None, {})
+
+    keys = both_at_once(monkeypatch, os, "urandom", lambda _: calls.key("c", "outer"))
+
+    assert keys[0] == keys[1] == calls.key("c", "outer")
+
+
+def test_of_two_tools_that_begin_at_once_with_one_id_only_one_is_the_call_that_has_it(monkeypatch):
+    async def hear():
+        listener, heard = listening()
+
+        def begin(number):
+            listener.on_tool_start({"name": str(number)}, "", run_id=uuid4(), tool_call_id="c")
+
+        both_at_once(monkeypatch, listening_module, "write_to", begin)
+        await asyncio.sleep(0)
+        return [told[1] for told in heard.told]
+
+    keys = run(hear())
+    assert len(keys) == len({*keys}) == 2
+    assert "c" in keys
 
 
 def test_a_dead_turn_is_told_nothing():

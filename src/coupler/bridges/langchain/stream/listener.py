@@ -65,6 +65,8 @@ class Listener(BaseCallbackHandler):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._tools: dict[UUID, _Tool] = {}
+        self._running: dict[str, UUID] = {}
+        """Which of them has a call's key."""
         self._outlet = current.session.outlet
         self._until_breath = BREATH
         """Tokens that may come before others get their turn."""
@@ -166,8 +168,9 @@ class Listener(BaseCallbackHandler):
         asked_for = more.get("tool_call_id")
         outer = running_call.get()
         wanted = self._current.calls.key(str(asked_for or run_id), outer)
-        # A model may give two calls one id: what the one shows and may do is not the other's.
-        key = wanted if all(tool.key != wanted for tool in [*self._tools.values()]) else str(run_id)
+        # A model may give two calls one id: what the one shows and may do is not the other's. They may run in
+        # threads, so who comes first is found out in one step.
+        key = wanted if self._running.setdefault(wanted, run_id) == run_id else str(run_id)
         writer = write_to(lambda delta: self.tell(self.projection.output, key, delta))
         self._tools[run_id] = _Tool(key, outer, writer, asked_for is not None and key == wanted)
         running_call.set(key)
@@ -189,7 +192,11 @@ class Listener(BaseCallbackHandler):
 
     def _leave_tool(self, run_id: UUID) -> _Tool | None:
         tool = self._tools.pop(run_id, None)
-        if tool is not None and running_call.get() == tool.key:
+        if tool is None:
+            return None
+        if self._running.get(tool.key) == run_id:
+            del self._running[tool.key]
+        if running_call.get() == tool.key:
             running_call.set(tool.outer)
             write_to(tool.outer_writer)
         return tool

@@ -78,14 +78,19 @@ class ToolCalls:
         return id in self._calls
 
     def key(self, id: str, parent: str | None) -> str:
-        """What the call with this id is known by in here, if it is made in the call `parent`."""
+        """What the call with this id is known by in here, if it is made in the call `parent`.
+
+        Unlike everything else here, this may be asked from any thread.
+        """
         if parent is None:
             return id
         key = self._nested.get((parent, id))
         if key is None:
             # No model can write it: what was permitted to one call is not what another finds permitted.
-            key = self._nested[parent, id] = f"{id[:LONGEST_ID]}_{os.urandom(8).hex()}"
-            self._ids[key] = id
+            new = f"{id[:LONGEST_ID]}_{os.urandom(8).hex()}"
+            self._ids[new] = id
+            # A tool in a thread may ask for it while the loop still tells what the model has written.
+            key = self._nested.setdefault((parent, id), new)
         return key
 
     def open_key(self, id: str, parent: str | None) -> str:
