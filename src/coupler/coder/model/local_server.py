@@ -132,6 +132,7 @@ class _Running:
                 raise _FailedError(self.last_words())
             answer = json.loads(line)
             if "error" in answer:
+                self.ends_within(DYING)  # why is on another pipe, and complete at its end
                 raise _FailedError(_joined(answer["error"], self._last_lines()))
             self._address = f"{answer['address']}/v1"
         return self._address
