@@ -57,6 +57,8 @@ main()
 """
 """`coupler serve`, which writes its tasks into a file when it is asked to."""
 
+TURN = "Prompting._run"
+
 MOST_GROWTH = 4_000_000
 """Bytes by which the process may be larger after another conversation, of which only little is kept."""
 
@@ -145,6 +147,16 @@ def conversed(editor: Editor) -> Shown:
 
 def holdings(client: RawClient, place: Path) -> Holdings:
     process = psutil.Process(client.process.pid)
+    deadline = time.monotonic() + PATIENCE
+    # A prompt is answered a moment before its task is over.
+    while TURN in (tasks := tasks_of(process, place)):
+        assert time.monotonic() < deadline, "the turn does not end"
+    descriptors = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
+    children = [child.pid for child in process.children(recursive=True)]
+    return Holdings(tasks, sorted(map(_kind, descriptors)), process.num_threads(), children)
+
+
+def tasks_of(process: psutil.Process, place: Path) -> str:
     process.send_signal(signal.SIGUSR1)
     told = place / "tasks"
     deadline = time.monotonic() + PATIENCE
@@ -153,9 +165,7 @@ def holdings(client: RawClient, place: Path) -> Holdings:
         time.sleep(0.005)
     tasks = told.read_text()
     told.unlink()
-    descriptors = [str(entry.readlink()) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
-    children = [child.pid for child in process.children(recursive=True)]
-    return Holdings(tasks, sorted(map(_kind, descriptors)), process.num_threads(), children)
+    return tasks
 
 
 def resident(client: RawClient) -> int:
