@@ -26,6 +26,7 @@ from coupler.bridges.langchain.stream.content import blocks_of
 from coupler.bridges.langchain.stream.failures import stop_of_message, trouble_of
 from coupler.bridges.langchain.stream.filters import Filters, HeldRun
 from coupler.bridges.langchain.stream.model_run import Look, ModelRun
+from coupler.bridges.langchain.stream.sayings import Sayings
 from coupler.bridges.langchain.stream.usage import Usage
 from coupler.bridges.langchain.tool_calls.calls import STOPPED
 from coupler.events import Compaction, Notice, Thought
@@ -66,8 +67,7 @@ class Projection:
         self._last: ModelRun | None = None
         """Whose token came last. Its id is the same object each time, and ids are slow to compare."""
         self._last_id: UUID | None = None
-        self._seen: set[str] = set()
-        self._said: set[str] = set()
+        self._sayings = Sayings()
         self._failed: BaseException | None = None
         self._errors: dict[str, BaseException] = {}
         self._heard: dict[int, ToolMessage] = {}
@@ -79,7 +79,7 @@ class Projection:
 
     def know(self, messages: Iterable[BaseMessage]) -> None:
         """These messages were there before."""
-        self._seen.update(message.id for message in messages if message.id is not None)
+        self._sayings.know(messages)
 
     def unfinished(self) -> str:
         """What was said in an answer that broke off."""
@@ -114,15 +114,14 @@ class Projection:
             # What nobody is shown was paid for all the same.
             self._usage.add(message, is_nested=True)
             return
-        if message.id is not None:
-            self._seen.add(message.id)
+        self._sayings.know([message])
         if not run.has_begun:
             run.take_whole(message)
         run.end(message)
         self._usage.add(message, is_nested=run.is_nested)
         if not run.is_nested:
             self.stop = stop_of_message(message)
-            self._said.add("".join(run.said))
+            self._sayings.answer("".join(run.said))
             self.has_spoken = self.has_spoken or bool(run.said or run.called)
 
     def fail_model(self, run_id: UUID, error: BaseException) -> None:
@@ -267,19 +266,18 @@ class Projection:
 
     def _say_whole(self, message: AIMessage, namespace: tuple[str, ...]) -> None:
         """A message that no model has streamed: a node has made it."""
-        if message.id is not None and message.id in self._seen:
+        if self._sayings.has(message, namespace):
             return
-        if message.id is not None:
-            self._seen.add(message.id)
         shown = message if self._filters is None else self._filters.answer(message)
-        if shown is None or self._current.call_around(namespace) is not None or shown.text in self._said:
+        if shown is None or self._current.call_around(namespace) is not None:
+            return
+        if self._sayings.repeats(message, shown.text, namespace):
             return
         run = ModelRun(self._turn, self._calls, self._look, None)
         if shown.id is None:
             shown = shown.model_copy(update={"id": self._turn.session.outlet.new_message_id()})
         run.take_whole(shown)
         run.end(message)
-        self._said.add("".join(run.said))
         self.has_spoken = self.has_spoken or bool(run.said or run.called)
 
     def _settle(self, key: str, message: ToolMessage) -> None:
