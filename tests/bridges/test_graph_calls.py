@@ -6,6 +6,7 @@ from typing import Annotated
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import after_model
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain.tools import InjectedToolCallId
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -23,6 +24,7 @@ from client.stage import run
 from coupler import AgentError, acp, connect
 from coupler.bridges.langchain import guard
 from coupler.bridges.langchain.state.saver import copy_thread
+from coupler.bridges.langchain.tool_calls.calls import STOPPED
 
 
 def reply_of(graph):
@@ -223,6 +225,63 @@ def test_a_call_without_arguments_that_can_be_read_is_not_made():
 
     assert each.status == "failed"
     assert "not JSON" in shown(each)
+
+
+def test_a_call_that_middleware_jumps_over_fails():
+    @after_model(can_jump_to=["end"])
+    def stop(state, runtime):
+        return {"jump_to": "end"}
+
+    model = ScriptedModel(script=[["I add. ", call("add", "c", a=1, b=2)]])
+    reply = reply_of(create_agent(model, [add], middleware=[stop]))
+
+    assert (reply.stop_reason, reply.text) == ("end_turn", "I add. ")
+    assert calls_of(reply)["add"].status == "failed"
+    assert STOPPED in shown(calls_of(reply)["add"])
+
+
+def test_a_call_that_only_chooses_the_way_is_done():
+    class Route(BaseModel):
+        """Choose who goes on."""
+
+        to: str
+
+    model = ScriptedModel(script=[[call("Route", "c", to="there")]]).bind_tools([Route])
+
+    async def choose(state):
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    def arrive(state):
+        return {"messages": [AIMessage("I am there.")]}
+
+    reply = reply_of(linear(MessagesState, choose, arrive))
+
+    assert (reply.text, calls_of(reply)["Route"].status) == ("I am there.", "completed")
+
+
+async def cancelled():
+    raise asyncio.CancelledError
+
+
+async def waiting_for_what_is_cancelled():
+    work = asyncio.ensure_future(asyncio.sleep(60))
+    asyncio.get_running_loop().call_soon(work.cancel)
+    await work
+
+
+@pytest.mark.parametrize("work", [cancelled, waiting_for_what_is_cancelled])
+def test_a_tool_in_which_something_is_cancelled_has_failed_and_the_model_goes_on(work):
+    @tool
+    async def fragile() -> str:
+        """Wait for something."""
+        await work()
+        return "never"
+
+    reply = reply_of(calling(fragile))
+
+    assert (reply.stop_reason, reply.text) == ("end_turn", "Done.")
+    assert calls_of(reply)["fragile"].status == "failed"
+    assert "CancelledError" in shown(calls_of(reply)["fragile"])
 
 
 def test_progress_outside_of_a_tool_is_refused():

@@ -3,7 +3,7 @@
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 
-from coupler.bridges.langchain.state.repair import LOST, continued, mending
+from coupler.bridges.langchain.state.repair import LOST, calls_without_result, continued, mending
 
 
 def calling(*ids):
@@ -96,3 +96,9 @@ def test_only_a_conversation_inside_that_goes_on_with_the_outer_one_is_part_of_i
     assert continued([asked], [asked, said]) == [said]
     assert continued([asked], [own, said]) == []
     assert continued([asked, said], [asked]) == []
+
+
+def test_calls_are_open_until_they_have_a_result_of_their_own():
+    messages = [ASKED, calling("a"), result("a"), calling("a", "b"), result("b"), AIMessage("done")]
+
+    assert calls_without_result(messages) == [("a", "do")]

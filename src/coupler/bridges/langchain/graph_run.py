@@ -17,7 +17,7 @@ from langgraph.types import StateSnapshot
 from pydantic import ValidationError
 
 from coupler.bridges.langchain.asking.gate import gates
-from coupler.bridges.langchain.state.repair import continued, mending, results_in
+from coupler.bridges.langchain.state.repair import calls_without_result, continued, mending, results_in
 from coupler.bridges.langchain.state.saver import Saver
 from coupler.bridges.langchain.stream.listener import Listener
 from coupler.bridges.langchain.tool_calls import output_writer
@@ -96,7 +96,7 @@ class GraphRun:
                 break  # the turn is over, and the graph waits
             await self._go_on(answers, self._config())
         await self._note_checkpoint()
-        self._fail_what_waits()
+        self._fail_what_was_not_done()
         await self._say_output()
         self._current.board.finish()
         if self._projection.stop == "refusal":
@@ -264,11 +264,20 @@ class GraphRun:
             changed["asked"] = self._current.asked_in_chat
         self._session.state = changed
 
-    def _fail_what_waits(self) -> None:
-        """The graph has stopped in the middle: calls that are open there were not carried out."""
+    def _fail_what_was_not_done(self) -> None:
+        """If the graph has stopped in the middle, calls that are open there were not carried out.
+
+        If it is over, those were not that its tools never ran for and that have no result, as when middleware
+        jumps to the end. Others are its nodes' own matter: a call may be but the choice of a way.
+        """
+        calls = self._current.calls
         if self._is_waiting:
             reason = WAITS_FOR_ANSWER if self._current.asked_in_chat is not None else STOPPED
-            self._current.calls.settle_open("failed", reason)
+            calls.settle_open("failed", reason)
+            return
+        for call_id, name in calls_without_result(self._shape.messages(self._values)):
+            if calls.is_open(call_id) and call_id not in calls.running_ids and name in self._current.tools:
+                calls.settle(call_id, "failed", reason=STOPPED)
 
     async def _say_output(self) -> None:
         """What answers the prompt and is no message of a model: said, if nobody has."""

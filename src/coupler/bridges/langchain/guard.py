@@ -8,6 +8,7 @@ for both, but only when it is made; so a copy is.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ from coupler.bridges.langchain.current import current
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.pregel import Pregel
+
+    from coupler.bridges.langchain.current import Current
 
 Execute = Callable[["ToolCallRequest"], Awaitable[Any]]
 
@@ -67,9 +70,10 @@ def _guarded_node(node: ToolNode) -> ToolNode:
             )
         except GraphBubbleUp:
             raise
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             # Outermost: middleware may have tried again, or had another answer.
-            if not has_net or current() is None or is_invalid_resume(error):
+            prompt = current()
+            if not has_net or prompt is None or is_invalid_resume(error) or _is_cancelled(prompt):
                 raise
             return failed(request.tool_call, error)
 
@@ -79,13 +83,19 @@ def _guarded_node(node: ToolNode) -> ToolNode:
     return guarded_node
 
 
+def _is_cancelled(prompt: Current) -> bool:
+    """Whether the call is cancelled, and not only something that its tool has waited for."""
+    task = asyncio.current_task()
+    return prompt.turn.is_cancelled or (task is not None and task.cancelling() > 0)
+
+
 def _leaves_errors_open(node: ToolNode) -> bool:
     """Whether nobody has said what becomes of a tool's errors: by default they end the run."""
     usual = getattr(tool_node, "_default_handle_tool_errors", None)
     return usual is not None and getattr(node, "_handle_tool_errors", None) is usual
 
 
-def failed(call: Mapping[str, Any], error: Exception) -> ToolMessage:
+def failed(call: Mapping[str, Any], error: BaseException) -> ToolMessage:
     """What the model is told of a tool that has raised."""
     return ToolMessage(
         f"Error: {describe(error)}", name=call["name"], tool_call_id=call["id"], status="error"

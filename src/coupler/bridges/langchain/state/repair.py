@@ -44,10 +44,8 @@ def mending(
             # No result can name such a call.
             message, has_gap = _with_ids(message), True
         mended.append(message)
-        if isinstance(message, AIMessage):
-            answered = _answered_behind(messages, at)
-            open_calls = [call for call in _calls(message) if call[0] not in answered]
-            added += [results.get(call_id) or _lost(call_id, name) for call_id, name in open_calls]
+        open_calls = _open_calls(message, messages, at)
+        added += [results.get(call_id) or _lost(call_id, name) for call_id, name in open_calls]
     last = [AIMessage(unfinished, id=f"msg_{os.urandom(8).hex()}")] if unfinished else []
     if has_gap:
         return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
@@ -64,15 +62,24 @@ def continued(messages: Sequence[BaseMessage], inside: Sequence[BaseMessage]) ->
     return [*inside[len(known) :]] if goes_on else []
 
 
-def _answered_behind(messages: Sequence[BaseMessage], at: int) -> set[str]:
-    """The calls that have results before the model says more: it may count its calls from nothing then."""
+def calls_without_result(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
+    """The ids and tools of the calls that nobody has answered."""
+    found = (_open_calls(message, messages, at) for at, message in enumerate(messages))
+    return [call for calls in found for call in calls]
+
+
+def _open_calls(message: BaseMessage, messages: Sequence[BaseMessage], at: int) -> list[tuple[str, str]]:
+    """Its calls that have no result before the model says more: it may count its calls from nothing then."""
+    calls = _calls(message) if isinstance(message, AIMessage) else []
+    if not calls:
+        return []
     answered: set[str] = set()
-    for message in messages[at + 1 :]:
-        if isinstance(message, AIMessage):
+    for each in messages[at + 1 :]:
+        if isinstance(each, AIMessage):
             break
-        if isinstance(message, ToolMessage):
-            answered.add(message.tool_call_id)
-    return answered
+        if isinstance(each, ToolMessage):
+            answered.add(each.tool_call_id)
+    return [call for call in calls if call[0] not in answered]
 
 
 def results_in(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
