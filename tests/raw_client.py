@@ -124,9 +124,9 @@ class RawClient:
         """Say hello."""
         return self.call("initialize", {"protocolVersion": 1, "clientCapabilities": capabilities})
 
-    def new_session(self, cwd: str = "/") -> str:
-        """Open a session and return its id."""
-        answer = self.call("session/new", {"cwd": cwd, "mcpServers": []})
+    def new_session(self, cwd: str = "/", *servers: Frame) -> str:
+        """Open a session, with these MCP servers, and return its id."""
+        answer = self.call("session/new", {"cwd": cwd, "mcpServers": [*servers]})
         return str(answer["result"]["sessionId"])
 
     def prompt_request(self, session: str, text: str) -> Frame:

@@ -39,11 +39,11 @@ class Stage:
         self.client: RawClient = serve(target, *options, env=surroundings(home))
         self.hello: Frame = introduced(self.client, **capabilities)
 
-    def session(self, cwd: Path | str = "/") -> tuple[RawClient, str]:
+    def session(self, cwd: Path | str = "/", *servers: Frame) -> tuple[RawClient, str]:
         """The client, with nothing left to read of other tests, and a new session."""
         still_serves(self.client)
         self.client._held.clear()
-        return self.client, self.client.new_session(str(cwd))
+        return self.client, self.client.new_session(str(cwd), *servers)
 
     def close(self) -> None:
         """End the process in good order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ Reply = Callable[[Frame], Any]
 class Order:
     """A session with an agent, and what came of its last prompt."""
 
-    def __init__(self, stage: Stage, cwd: Path, source: str) -> None:
+    def __init__(self, stage: Stage, cwd: Path, source: str, servers: Sequence[Frame] = ()) -> None:
         (cwd / "order.py").write_text(source)
-        self.client, self.id = stage.session(cwd)
+        self.client, self.id = stage.session(cwd, *servers)
         self.cwd = cwd
         self.asked: list[Frame] = []
         self.updates: list[Frame] = []
@@ -119,8 +119,10 @@ def order(stages: Callable[[bool], Stage], tmp_path: Path) -> Iterator[Ordering]
     """Makes a session with an agent to order."""
     made: list[Order] = []
 
-    def make(source: str, *, forms: bool = False, cwd: Path = tmp_path) -> Order:
-        made.append(Order(stages(forms), cwd, source))
+    def make(
+        source: str, *, forms: bool = False, cwd: Path = tmp_path, servers: Sequence[Frame] = ()
+    ) -> Order:
+        made.append(Order(stages(forms), cwd, source, servers))
         return made[-1]
 
     yield make

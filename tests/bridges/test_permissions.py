@@ -320,8 +320,8 @@ agent = agent_with(tools=[delegate])
 def test_an_agent_that_is_run_where_nobody_can_be_asked_is_refused(order):
     at = order(
         """
-from coupler.bridges.langchain.asking import permission
-permission.LOOP_PATIENCE = 0.1
+from coupler.bridges.langchain import current
+current.LOOP_PATIENCE = 0.1
 model = ScriptedModel(script=[[call("look", "inner")], ["found"]])
 
 @tool
@@ -335,7 +335,7 @@ inner = create_agent(model, [look], middleware=[acp.permissions({"look": "ask"})
 async def delegate() -> str:
     "Let another do it, and let everything else wait."
     content = inner.invoke({"messages": [("user", "go")]})["messages"][2].content
-    permission.LOOP_PATIENCE = 5.0
+    current.LOOP_PATIENCE = 5.0
     return content
 
 agent = agent_with(tools=[delegate])

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coupler.bridges.langchain.middleware.plan_board import PlanBoard
 
@@ -24,6 +24,21 @@ if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.bridges.langchain.tool_calls.calls import ToolCalls
     from coupler.bridges.langchain.tool_calls.presentation import Presentation
+
+T = TypeVar("T")
+
+LOOP_PATIENCE = 5.0
+"""Seconds that the event loop may take to show that it is not held up."""
+
+
+class HeldUpError(RuntimeError):
+    """Code waits for the event loop that waits for this code."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "nobody can be asked while `invoke` holds up the event loop; "
+            "its author should await `ainvoke`, or run it in a plain function"
+        )
 
 
 class Current:
@@ -58,6 +73,8 @@ class Current:
         """Called when a model is asked again in so many seconds, without LangChain's knowing of it."""
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        self._asked_in_vain: threading.Event | None = None
+        """What the loop would set if it went on again."""
 
     @property
     def session(self) -> Session:
@@ -88,13 +105,36 @@ class Current:
 
     async def ask(self, message: str, spec: Any) -> Answer[Any]:
         """Ask the user; see `Turn.ask`."""
-        return await self.turn.ask(message, spec)
+        return await self.on_loop(self.turn.ask(message, spec))
 
     def ask_and_wait(self, message: str, spec: Any) -> Answer[Any]:
         """The same for plain functions, which run in threads."""
         if self.is_on_loop:
             raise RuntimeError("this would stop everything until the user answers: await `ask` instead")
-        return asyncio.run_coroutine_threadsafe(self.turn.ask(message, spec), self.loop).result()
+        return self.wait_for(self.turn.ask(message, spec))
+
+    async def on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something where the turn's events are told from, also for code in a loop of its own."""
+        if self.is_on_loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """The same for plain functions in threads; raises `HeldUpError` where that would wait for ever."""
+        if self.is_on_loop or not self._is_served():
+            work.close()
+            raise HeldUpError
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def _is_served(self) -> bool:
+        """Whether the loop goes on; who waits for one that waits for them would wait for ever."""
+        if self._asked_in_vain is not None and not self._asked_in_vain.is_set():
+            return False
+        goes_on = threading.Event()
+        self.loop.call_soon_threadsafe(goes_on.set)
+        is_served = goes_on.wait(LOOP_PATIENCE)
+        self._asked_in_vain = None if is_served else goes_on
+        return is_served
 
     @property
     def is_on_loop(self) -> bool:
@@ -116,7 +156,7 @@ class Told:
         self._current = current
 
     def __await__(self) -> Generator[Any, None, None]:
-        return self._current.session.outlet.wait_for_room().__await__()
+        return self._current.on_loop(self._current.session.outlet.wait_for_room()).__await__()
 
 
 def current() -> Current | None:

@@ -8,8 +8,6 @@ that the model reads, and never the end of the turn.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -18,6 +16,7 @@ from msgspec import UNSET
 
 from coupler.agent.json_value import json_value
 from coupler.bridges.langchain.asking.arguments_form import arguments_form
+from coupler.bridges.langchain.current import HeldUpError
 from coupler.bridges.langchain.tool_calls.arguments import Arguments
 from coupler.bridges.langchain.tool_calls.calls import Edit
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
@@ -43,15 +42,9 @@ DECISIONS: tuple[str, ...] = get_args(DecisionName)
 USUAL: tuple[DecisionName, ...] = ("approve", "reject")
 
 NOT_BY_THE_USER = "not permitted by the user"
-NOBODY_HEARS = (
-    "not permitted: nobody can be asked while `invoke` holds up the event loop; "
-    "its author should await `ainvoke`, or run it in a plain function"
-)
+NOBODY_HEARS = f"not permitted: {HeldUpError()}"
 RESULT = "What is the model to read as the result?"
 NO_FORMS = "not permitted: the decisions that are allowed need a form, and the client cannot show one"
-
-LOOP_PATIENCE = 5.0
-"""Seconds that the event loop may take to show that it is not held up."""
 
 OPTIONS = {
     "approve": PermissionOption("approve", "Approve", "allow_once"),
@@ -111,8 +104,7 @@ async def permit(
     if not current.is_on_loop:
         # A plain tool may run an agent in a loop of its own, and the user is asked from the turn's.
         wishes: dict[str, Any] = {"effect": effect, "decisions": decisions, "message": message}
-        asking = asyncio.run_coroutine_threadsafe(permit(current, call, tool, **wishes), current.loop)
-        return await asyncio.wrap_future(asking)
+        return await current.on_loop(permit(current, call, tool, **wishes))
     calls, parent = current.calls, current.call_id
     key = calls.key(call["id"] or "", parent)
     if (edit := calls.edited.get(key)) is not None and edit[:2] == (call["name"], args):
@@ -139,9 +131,10 @@ async def permit(
 
 def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **wishes: Any) -> Decision:
     """The same for agents that are run by plain functions, which are in threads."""
-    if current.is_on_loop or not _is_served(current.loop):
+    try:
+        return current.wait_for(permit(current, call, tool, **wishes))
+    except HeldUpError:
         return Decision("reject", dict(call["args"]), NOBODY_HEARS)
-    return asyncio.run_coroutine_threadsafe(permit(current, call, tool, **wishes), current.loop).result()
 
 
 def judge_now(current: Current, call: ToolCall) -> str | None:
@@ -156,13 +149,6 @@ def judge_now(current: Current, call: ToolCall) -> str | None:
         return f"not permitted: {verdict.reason}"
     is_open = verdict.decision == "ask" and key not in calls.approved
     return NOBODY_HEARS if is_open and _is_against(verdict, permitting) else None
-
-
-def _is_served(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the loop goes on; who waits for one that waits for them would wait for ever."""
-    goes_on = threading.Event()
-    loop.call_soon_threadsafe(goes_on.set)
-    return goes_on.wait(LOOP_PATIENCE)
 
 
 def action_of(

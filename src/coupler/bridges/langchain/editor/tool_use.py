@@ -10,18 +10,19 @@ ours.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from msgspec import UNSET
 from pydantic import Field
 
 from coupler.agent.call import Call
 from coupler.agent.errors import EditorError, NotPermittedError
-from coupler.bridges.langchain.current import Current, current
+from coupler.bridges.langchain.current import Current, HeldUpError, current
 from coupler.bridges.langchain.tool_calls.arguments import absolute, relative
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
 from coupler.bridges.langchain.tool_calls.own_title import Title, Told
@@ -68,9 +69,16 @@ class SessionTool(StructuredTool):
             )
         return super()._parse_input(tool_input, tool_call_id)
 
+    def _run(self, *arguments: Any, config: RunnableConfig, **keywords: Any) -> Any:
+        """For agents that a plain function runs: it is in a thread, and can wait for this."""
+        try:
+            return running_prompt().wait_for(self._arun(*arguments, config=config, **keywords))
+        except HeldUpError as error:
+            raise ToolException(f"{self.name} was not run: {error}") from None
+
 
 def session_tool(
-    function: Callable[..., Awaitable[Answer]],
+    function: Callable[..., Coroutine[Any, Any, Answer]],
     kind: ToolKind,
     session: Session | None = None,
     *,
@@ -202,7 +210,7 @@ def running_prompt() -> Current:
 
 
 def _careful(
-    function: Callable[..., Awaitable[Answer]], session: Session | None
+    function: Callable[..., Coroutine[Any, Any, Answer]], session: Session | None
 ) -> Callable[..., Awaitable[tuple[str, Any]]]:
     """What a model can do something about is told to it; anything else is a fault of ours."""
 
@@ -211,7 +219,7 @@ def _careful(
         if session is not None and running_prompt().session is not session:
             raise ToolException("this tool belongs to another session")
         try:
-            answer = await function(*arguments, **keywords)
+            answer = await running_prompt().on_loop(function(*arguments, **keywords))
         except ERRORS as error:
             raise ToolException(_told(error)) from error
         return (answer, None) if isinstance(answer, str) else answer

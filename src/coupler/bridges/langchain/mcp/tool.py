@@ -17,7 +17,7 @@ from pydantic import PrivateAttr
 from coupler.agent.call import Call
 from coupler.agent.mcp import CALL_LIMIT
 from coupler.agent.mcp_attendance import CallAttendant
-from coupler.bridges.langchain.current import Current, current
+from coupler.bridges.langchain.current import Current, HeldUpError, current
 from coupler.bridges.langchain.mcp.result import message_content
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
 from coupler.mcp.errors import McpError, shown
@@ -58,12 +58,20 @@ class McpTool(BaseTool):
             raise ToolException(f"{self.name} takes its arguments by name, not one text")
         return (dict(tool_input), tool_call_id), {}
 
-    def _run(self, *arguments: Any, **keywords: Any) -> Any:
-        raise NotImplementedError(ONLY_ASYNC)
+    def _run(self, arguments: dict[str, Any], call_id: str | None) -> Any:
+        """For agents that a plain function of a served graph runs: its thread can wait for this."""
+        prompt = current()
+        if prompt is None or self._session is None:
+            raise NotImplementedError(ONLY_ASYNC)
+        try:
+            return prompt.wait_for(self._arun(arguments, call_id))
+        except HeldUpError as error:
+            return self._answer(f"{self.name} was not used: {error}", call_id, is_error=True)
 
     async def _arun(self, arguments: dict[str, Any], call_id: str | None) -> Any:
+        prompt, call = current(), self._called(arguments, call_id)
         try:
-            result = await self._called(arguments, call_id)
+            result = await (call if prompt is None or self._session is None else prompt.on_loop(call))
         except (McpError, _NotUsedError) as error:
             return self._answer(str(error), call_id, is_error=True)
         structured = {"structured_content": result.structured} if result.structured is not None else None

@@ -49,14 +49,21 @@ async def mcp_tools(
     """The tools that the session's servers have now. `taken` are names that they must not have."""
     if not session.servers.names:
         return []
+    prompt = current()
+    if prompt is None or prompt.session is not session:
+        return await _found(session, checked(prefix), taken, None)
+    return await prompt.on_loop(_found(session, checked(prefix), taken, prompt.turn))
+
+
+async def _found(
+    session: Session, prefix: Prefix, taken: Collection[str], turn: Turn | None
+) -> list[BaseTool]:
     listing = _listing_of(session)
     listing.is_wanted = True
-    prompt = current()
-    turn = prompt.turn if prompt is not None and prompt.session is session else None
     await listing.until_ready(turn)
     if turn is not None:
         await listing.tell_failures(turn)
-    return listing.tools(checked(prefix), taken)
+    return listing.tools(prefix, taken)
 
 
 async def tell_if_unused(turn: Turn) -> None:

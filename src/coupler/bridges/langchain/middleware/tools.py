@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest
 from langchain_core.tools import BaseTool
 
-from coupler.bridges.langchain.current import Current, current
+from coupler.bridges.langchain.current import Current, HeldUpError, current
 from coupler.bridges.langchain.mcp.names import Prefix, checked
 from coupler.bridges.langchain.mcp.tools import mcp_tools
 from coupler.bridges.langchain.middleware.name import own_name
@@ -60,27 +61,26 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         return self._name
 
     def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
-        """Have the calls of this model shown as wanted."""
+        """Have the calls of this model shown as wanted, and offer the MCP servers' tools to it."""
         served = current()
-        if served is not None:
-            self._prepare(served, request)
+        if served is None:
+            return handler(request)
+        self._prepare(served, request)
+        if self._offers_mcp and served.session.servers.names:
+            with contextlib.suppress(HeldUpError):  # servers cannot be heard either, then
+                request = _with(served.wait_for(self._found(served, request)), served, request)
         return handler(request)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """The same, and offer the MCP servers' tools to the model."""
+        """The same for code that is awaited."""
         served = current()
         if served is None:
             return await handler(request)
         self._prepare(served, request)
         if self._offers_mcp:
-            taken = names_of(request.tools)
-            found = await mcp_tools(served.session, self._prefix, taken=taken)
-            served.tools.update({tool.name: tool for tool in found})
-            offered = [tool for tool in found if served.offers is None or served.offers(tool)]
-            if offered:
-                request = request.override(tools=[*request.tools, *offered])
+            request = _with(await self._found(served, request), served, request)
         return await handler(request)
 
     def wrap_tool_call(
@@ -95,6 +95,9 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
         """Run the tool, also one that was added for the session."""
         return await handler(_completed(request))
 
+    async def _found(self, served: Current, request: ModelRequest[Any]) -> list[BaseTool]:
+        return await mcp_tools(served.session, self._prefix, taken=names_of(request.tools))
+
     def _prepare(self, served: Current, request: ModelRequest[Any]) -> None:
         served.presentation.prefer(self._overrides)
         for tool in request.tools:
@@ -105,6 +108,13 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
 def names_of(tools: Iterable[BaseTool | dict[str, Any]]) -> set[str]:
     """The names that tools have; a provider's own may have none."""
     return {tool.name if isinstance(tool, BaseTool) else str(tool.get("name", "")) for tool in tools}
+
+
+def _with(found: list[BaseTool], served: Current, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    """The request with those of the tools that the mode has."""
+    served.tools.update({tool.name: tool for tool in found})
+    offered = [tool for tool in found if served.offers is None or served.offers(tool)]
+    return request.override(tools=[*request.tools, *offered]) if offered else request
 
 
 def _completed(request: ToolCallRequest) -> ToolCallRequest:

@@ -1,0 +1,122 @@
+"""What belongs to the session works in every agent that a tool runs, whatever that agent runs in."""
+
+import json
+
+import pytest
+
+from bridges.ordering import accepted, selected
+from bridges.test_served_mcp import CLERK
+
+WAYS = {
+    "in the same loop": ("async def", "await inner.ainvoke(given)"),
+    "in another loop": ("def", "asyncio.run(inner.ainvoke(given))"),
+    "in a thread": ("def", "inner.invoke(given)"),
+}
+HELD_UP = ("async def", "inner.invoke(given)")
+"""This agent lets everything wait for it, and so whoever it waits for as well."""
+
+
+def delegating(way, inner):
+    define, done = way
+    return f"""
+from coupler.bridges.langchain import current
+
+current.LOOP_PATIENCE = {0.1 if way is HELD_UP else 30}
+inner = {inner}
+
+@tool
+{define} delegate(task: str) -> str:
+    "Let another do it."
+    given = {{"messages": [("user", task)]}}
+    return ({done})["messages"][-1].text
+
+agent = agent_with(tools=[delegate])
+"""
+
+
+def delegated(at, name, arguments, **more):
+    """Have a tool called by the inner agent; what that was answered, and the titles of what was asked."""
+    [[status, content]] = at.does(("delegate", {"task": json.dumps([(name, arguments)])}), **more)
+    assert status == "success", content
+    [answer] = json.loads(content)
+    return answer, [question["params"]["toolCall"]["title"] for question in at.asked]
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+class TestEverywhere:
+    def test_editor_tools_ask_and_do(self, order, tmp_path, way):
+        (tmp_path / "a.txt").write_text("text\n")
+        at = order(delegating(way, "agent_with(tools=acp.editor_tools())"))
+
+        read = delegated(at, "read_file", {"path": "a.txt"})
+        ran = delegated(at, "run_command", {"command": "echo hi"})
+        refused = delegated(at, "write_file", {"path": "b.txt", "content": "b"}, reply="reject_once")
+        wrote = delegated(at, "write_file", {"path": "b.txt", "content": "b"})
+
+        assert read == (["success", "     1\ttext"], [])
+        assert ran == (["success", "hi\n(exit code 0)"], ["Run echo hi"])
+        assert (refused[0][0], refused[1]) == ("error", ["Write b.txt"])
+        assert (wrote[0][0], wrote[1]) == ("success", ["Write b.txt"])
+        assert (tmp_path / "b.txt").read_text() == "b"
+        calls = [*at.calls.values()]
+        assert [(call["name"], call["status"]) for call in calls] == [
+            ("delegate", "completed"),
+            ("write_file", "completed"),
+        ]
+
+    def test_mcp_tools_are_offered_and_called(self, order, way):
+        at = order(delegating(way, "agent_with(acp.tools(), tools=[])"), servers=[CLERK])
+
+        answer, asked = delegated(at, "read_memo", {"text": "x"})
+
+        assert answer == ["success", json.dumps({"text": "x"})]
+        assert len(asked) == 1
+
+
+def test_a_form_can_be_asked_for_in_another_loop(order):
+    at = order(
+        """
+@tool
+def count(what: str) -> int:
+    "Ask how many there are."
+    return asyncio.run(acp.current().ask("How many?", int)).value
+
+agent = agent_with(tools=[count])
+""",
+        forms=True,
+    )
+
+    def reply(frame):
+        return accepted(value=3) if frame["method"] == "elicitation/create" else selected("allow_once")
+
+    assert at.does(("count", {"what": "x"}), reply=reply) == [["success", "3"]]
+
+
+def test_an_editor_tool_that_would_wait_for_ever_is_an_error_that_the_model_reads(order):
+    at = order(delegating(HELD_UP, "agent_with(tools=acp.editor_tools())"))
+
+    (status, content), asked = delegated(at, "read_file", {"path": "order.py"})
+
+    assert (status, asked) == ("error", [])
+    assert "holds up the event loop" in content
+    assert "ainvoke" in content
+
+
+def test_so_is_an_mcp_tool(order):
+    at = order(
+        """
+@tool
+async def use(text: str) -> str:
+    "Use a tool without awaiting it."
+    given = {"name": "read_memo", "args": {"text": text}, "id": "c", "type": "tool_call"}
+    return acp.current().tools["read_memo"].invoke(given).text
+
+agent = agent_with(acp.tools(), tools=[use])
+""",
+        servers=[CLERK],
+    )
+
+    [[_, content]] = at.does(("use", {"text": "x"}))
+
+    assert content.startswith("read_memo was not used: ")
+    assert "holds up the event loop" in content
