@@ -72,6 +72,18 @@ class TestEverywhere:
         assert answer == ["success", json.dumps({"text": "x"})]
         assert len(asked) == 1
 
+    def test_a_mode_holds(self, order, way):
+        at = order(delegating(way, "agent_with(acp.modes('read-only'))"))
+
+        (status, content), asked = delegated(at, "write_file", {"path": "a", "content": "b"})
+
+        assert (status, asked) == ("error", [])
+        assert "no such tool in the mode" in content
+        assert [(call["name"], call["status"]) for call in at.calls.values()] == [
+            ("delegate", "completed"),
+            ("write_file", "failed"),
+        ]
+
 
 def test_a_form_can_be_asked_for_in_another_loop(order):
     at = order(

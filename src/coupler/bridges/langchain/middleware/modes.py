@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, ToolCallRequest
@@ -123,7 +124,7 @@ def _missing(mode: Mode, served: Current, request: ToolCallRequest) -> ToolMessa
         return None
     parent = served.call_id
     key = served.calls.key(call["id"] or "", parent)
-    served.calls.announce(key, call["name"], dict(call["args"]), parent=parent)
+    served.call_on_loop(partial(served.calls.announce, key, call["name"], dict(call["args"]), parent=parent))
     return refusal(call, f"there is no such tool in the mode {mode.name!r}, which the user has chosen")
 
 
