@@ -87,10 +87,11 @@ $(READY): pyproject.toml requirements-dev.txt
 	@touch $@
 
 # Less than development needs, in the same versions: somebody waits for the first picture.
+# Most of it is never imported, so only what is gets compiled.
 $(DEMO_READY): pyproject.toml requirements-dev.txt
 	$(NEW_VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements-dev.txt \
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint requirements-dev.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint requirements-dev.txt \
 		--no-build-isolation --editable ".[chat,coder]"
 	@touch $@
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import pytest
 
+import forked
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
 from coupler.inspect.conformance.report import Report
+from coupler.process import child
+from raw_client import COUPLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
@@ -23,8 +25,13 @@ DOES_NOT_APPLY = {
 }
 
 
+@pytest.fixture(autouse=True)
+def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_popen", forked.start_child)
+
+
 def check(example: str, directory: Path, **prompts: str) -> Report:
-    command = [sys.executable, "-m", "coupler", "serve", str(EXAMPLES / example)]
+    command = [*COUPLER, "serve", str(EXAMPLES / example)]
     return asyncio.run(examine(Candidate(command, directory.resolve(), **prompts), catalogue("agent")))
 
 
