@@ -1,11 +1,15 @@
 """What belongs to the session works in every agent that a tool runs, whatever that agent runs in."""
 
 import json
+import time
 
 import pytest
 
+from agent.steps import asks, cancel, end_of
 from bridges.ordering import accepted, selected
 from bridges.test_served_mcp import CLERK
+from process.test_child import gone_within
+from raw_client import PATIENCE
 
 WAYS = {
     "in the same loop": ("async def", "await inner.ainvoke(given)"),
@@ -21,14 +25,17 @@ def delegating(way, inner):
     return f"""
 from coupler.bridges.langchain import current
 
-current.LOOP_PATIENCE = {0.1 if way is HELD_UP else 30}
 inner = {inner}
 
 @tool
 {define} delegate(task: str) -> str:
     "Let another do it."
     given = {{"messages": [("user", task)]}}
-    return ({done})["messages"][-1].text
+    usual, current.LOOP_PATIENCE = current.LOOP_PATIENCE, {0.1 if way is HELD_UP else 30}
+    try:
+        return ({done})["messages"][-1].text
+    finally:
+        current.LOOP_PATIENCE = usual
 
 agent = agent_with(tools=[delegate])
 """
@@ -40,6 +47,13 @@ def delegated(at, name, arguments, **more):
     assert status == "success", content
     [answer] = json.loads(content)
     return answer, [question["params"]["toolCall"]["title"] for question in at.asked]
+
+
+def await_file(path):
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert time.monotonic() < deadline, f"there is no {path}"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
@@ -72,6 +86,22 @@ class TestEverywhere:
         assert answer == ["success", json.dumps({"text": "x"})]
         assert len(asked) == 1
 
+    def test_a_cancel_ends_what_they_do(self, order, tmp_path, way):
+        at = order(delegating(way, "agent_with(tools=acp.editor_tools())"))
+        task = json.dumps(
+            [("run_command", {"command": "echo $$ > pid.part; mv pid.part pid; exec sleep 60"})]
+        )
+        request = at.client.prompt_request(at.id, json.dumps([("delegate", {"task": task})]))
+        at.client.send(request)
+        *_, question = at.client.read_until(asks("session/request_permission"))
+        at.client.send({"id": question["id"], "result": selected("allow_once")})
+        await_file(tmp_path / "pid")
+
+        at.client.send(cancel(at.id))
+
+        assert end_of(at.client, request)[1]["result"]["stopReason"] == "cancelled"
+        assert gone_within(PATIENCE, int((tmp_path / "pid").read_text()))
+
     def test_a_mode_holds(self, order, way):
         at = order(delegating(way, "agent_with(acp.modes('read-only'))"))
 
@@ -83,6 +113,36 @@ class TestEverywhere:
             ("delegate", "completed"),
             ("write_file", "failed"),
         ]
+
+
+@pytest.mark.parametrize(
+    "waits", ["acp.current().wait_for(forever())", "asyncio.run(acp.current().on_loop(forever()))"]
+)
+def test_what_a_thread_waits_for_ends_with_the_turn(order, tmp_path, waits):
+    at = order(
+        f"""
+@tool
+def hold(text: str) -> str:
+    "Wait for something."
+    async def forever():
+        Path(session.cwd, "begun").touch()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            Path(session.cwd, "ended").touch()
+    {waits}
+
+agent = agent_with(tools=[hold])
+"""
+    )
+    request = at.client.prompt_request(at.id, json.dumps([("hold", {"text": "x"})]))
+    at.client.send(request)
+    await_file(tmp_path / "begun")
+
+    at.client.send(cancel(at.id))
+
+    assert end_of(at.client, request)[1]["result"]["stopReason"] == "cancelled"
+    await_file(tmp_path / "ended")
 
 
 def test_a_form_can_be_asked_for_in_another_loop(order):

@@ -117,14 +117,23 @@ class Current:
         """Do something where the turn's events are told from, also for code in a loop of its own."""
         if self.is_on_loop:
             return await work
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._owned(work), self.loop))
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """The same for plain functions in threads; raises `HeldUpError` where that would wait for ever."""
         if self.is_on_loop or not self._is_served():
             work.close()
             raise HeldUpError
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        return asyncio.run_coroutine_threadsafe(self._owned(work), self.loop).result()
+
+    async def _owned(self, work: Coroutine[Any, Any, T]) -> T:
+        """A cancel waits for no thread, so what a thread waits for has to be ended with the turn."""
+        try:
+            self.turn.check_alive()
+        except BaseException:
+            work.close()
+            raise
+        return await self.turn.own(work)
 
     def _is_served(self) -> bool:
         """Whether the loop goes on; who waits for one that waits for them would wait for ever."""

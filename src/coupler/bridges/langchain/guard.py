@@ -73,7 +73,7 @@ def _guarded_node(node: ToolNode) -> ToolNode:
         except (Exception, asyncio.CancelledError) as error:
             # Outermost: middleware may have tried again, or had another answer.
             prompt = current()
-            if not has_net or prompt is None or is_invalid_resume(error) or _is_cancelled(prompt):
+            if not has_net or prompt is None or is_invalid_resume(error) or _is_cancel(error, prompt):
                 raise
             return failed(request.tool_call, error)
 
@@ -83,10 +83,11 @@ def _guarded_node(node: ToolNode) -> ToolNode:
     return guarded_node
 
 
-def _is_cancelled(prompt: Current) -> bool:
-    """Whether the call is cancelled, and not only something that its tool has waited for."""
+def _is_cancel(error: BaseException, prompt: Current) -> bool:
+    """Whether the call itself is cancelled, and not only something that its tool has waited for."""
     task = asyncio.current_task()
-    return prompt.turn.is_cancelled or (task is not None and task.cancelling() > 0)
+    is_cancelled = prompt.turn.is_cancelled or (task is not None and task.cancelling() > 0)
+    return isinstance(error, asyncio.CancelledError) and is_cancelled
 
 
 def _leaves_errors_open(node: ToolNode) -> bool:
