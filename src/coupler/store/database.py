@@ -218,11 +218,15 @@ class Database:
         connection = sqlite3.connect(
             self.path, timeout=patience, isolation_level=None, check_same_thread=False
         )
-        connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("PRAGMA journal_size_limit = 0")
-        if self._most_pages is not None:
-            connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
+        try:
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            connection.execute("PRAGMA journal_size_limit = 0")
+            if self._most_pages is not None:
+                connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
 
