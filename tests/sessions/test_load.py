@@ -75,6 +75,43 @@ def test_tool_calls_come_back_once_and_in_their_final_state(converse, tmp_path):
     assert "broken" in broken["content"][0]["content"]["text"]
 
 
+def test_text_in_pieces_of_all_lengths_comes_back_whole_and_in_its_place(converse, tmp_path):
+    client, _ = converse(
+        """
+        async def agent(turn):
+            for number in range(6000):
+                await turn.say(f"{number} ")
+                if number % 100 == 0:
+                    await turn.say("long " * 40)
+                if number % 500 == 0:
+                    await turn.think("hm ")
+                    await turn.say("")
+                if number % 1000 == 0:
+                    async with turn.tool("Look"):
+                        pass
+        """
+    )
+    session = client.new_session(str(tmp_path))
+    sent, _ = client.prompt(session, "go")
+
+    loaded, _ = reopen(client, "session/load", session, tmp_path)
+
+    assert told(loaded)[1:] == told(sent)
+
+
+def told(updates):
+    """What was said, thought and done, with what follows itself in one piece."""
+    pieces = []
+    for update in updates:
+        kind, content = update["sessionUpdate"], update.get("content")
+        text = content["text"] if isinstance(content, dict) else ""
+        if pieces and pieces[-1][:2] == [kind, update.get("messageId")] and text:
+            pieces[-1][2] += text
+        elif kind != "tool_call_update" and (text or kind == "tool_call"):
+            pieces.append([kind, update.get("messageId"), text])
+    return pieces
+
+
 def test_plan_mode_title_and_usage_come_back_as_they_were_last(start, tmp_path):
     source = """
     from coupler import Agent, Mode
