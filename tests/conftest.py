@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import forked
+
 pytest_plugins = ["pytester"]
 
 # A shared machine may pause at any moment; that is no property of the code.
@@ -68,3 +70,9 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """No coverage of the processes that a test starts: measuring hundreds of little ones takes minutes."""
     monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
     monkeypatch.delenv("COVERAGE_PROCESS_START", raising=False)
+
+
+@pytest.fixture
+def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the product starts is a fork, too: the conformance kit starts an agent some sixty times."""
+    monkeypatch.setattr("coupler.process.child._popen", forked.start_child)

@@ -14,10 +14,9 @@ import forked
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
-from coupler.process import child
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 GRAPHS = Path(__file__).parent / "graphs"
 BRIDGES = Path(coupler.__path__[0]) / "bridges"
@@ -47,11 +46,6 @@ def imported_once() -> Iterator[None]:
     own = [module.name for module in pkgutil.walk_packages([str(BRIDGES)], "coupler.bridges.")]
     with forked.having_loaded(*MODULES, LATER, *own):
         yield
-
-
-@pytest.fixture(autouse=True)
-def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "_popen", forked.start_child)
 
 
 @pytest.mark.parametrize("graph", DOES_NOT_APPLY)

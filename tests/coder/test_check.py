@@ -14,10 +14,9 @@ from coder.served_coder import surroundings, write
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
-from coupler.process import child
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 TIMEOUT = 30.0
 """Seconds for an answer: nothing here is about how soon it comes."""
@@ -43,11 +42,6 @@ def everything(asked: Asked) -> Answer:
         use("run_command", command="pwd"),
         use("ask_user", question="Which color?", options=["red", "blue"]),
     )
-
-
-@pytest.fixture(autouse=True)
-def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "_popen", forked.start_child)
 
 
 def test_the_served_coder_keeps_to_every_sentence_that_applies_to_it(

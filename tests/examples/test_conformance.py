@@ -21,11 +21,10 @@ from bridges.model_server import ModelServer, Reply, calls, says
 from coupler.inspect.conformance.assertion import chosen
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
-from coupler.process import child
 from examples.desk import EXAMPLES
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 ABOUT_TURNS = {
     *(
@@ -75,11 +74,6 @@ JUDGED = {
 """What is judged and not skipped: conversations, tool calls and rejections; of the others, a cancel."""
 
 ELSEWHERE = {"echo.py", "surveyor.py", "reference.py"}
-
-
-@pytest.fixture(autouse=True)
-def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "_popen", forked.start_child)
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import forked
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
 from coupler.inspect.conformance.report import Report
-from coupler.process import child
 from raw_client import COUPLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -23,11 +21,6 @@ DOES_NOT_APPLY = {
     "A18",  # the agent wants no login
     "A42",  # the agent takes every kind of block
 }
-
-
-@pytest.fixture(autouse=True)
-def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child, "_popen", forked.start_child)
 
 
 def check(example: str, directory: Path, **prompts: str) -> Report:

@@ -14,11 +14,10 @@ from client.stage import Scripted
 from coupler.inspect.conformance.assertion import catalogue
 from coupler.inspect.conformance.candidate import Candidate
 from coupler.inspect.conformance.examination import examine
-from coupler.process import child
 from raw_client import COUPLER, PATIENCE
 from workflow.served_project import write_workflow
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 EVERYTHING = """
 description: Use every feature
@@ -64,12 +63,6 @@ DOES_NOT_APPLY = {
     "A50",  # what was used is told with the answer
     "A57",  # commands are local processes, and in no terminal of the client's
 }
-
-
-@pytest.fixture(autouse=True)
-def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kit starts the agent some sixty times; what it starts is a fork that has everything loaded."""
-    monkeypatch.setattr(child, "_popen", forked.start_child)
 
 
 def test_a_served_project_keeps_to_every_sentence_that_applies_to_it(tmp_path: Path) -> None:
