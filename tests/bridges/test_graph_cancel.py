@@ -99,25 +99,26 @@ def test_a_result_that_had_come_before_the_cancel_is_not_lost(stage):
     assert "interrupted" in results[1]
 
 
-def test_the_beginning_of_an_answer_that_was_cut_off_is_remembered(stage):
-    client, session = stage.session()
-    request = client.prompt_request(session, "[['The first of ', 'all ', wait(30)]]")
+def cut_off(client, session, script):
+    """Cancel an answer of which something was said."""
+    request = client.prompt_request(session, script)
     client.send(request)
     client.read_until(is_update("agent_message_chunk"))
-
     client.send(cancel(session))
     end_of(client, request)
+
+
+def test_the_beginning_of_an_answer_that_was_cut_off_is_remembered(stage):
+    client, session = stage.session()
+
+    cut_off(client, session, "[['The first of ', 'all ', wait(30)]]")
 
     assert ("ai", "The first of all ", []) in history_of(client, session)
 
 
 def test_the_beginning_of_an_answer_that_was_cut_off_is_not_said_again(stage):
     client, session = stage.session()
-    request = client.prompt_request(session, "[['The first of all ', wait(30)]]")
-    client.send(request)
-    client.read_until(is_update("agent_message_chunk"))
-    client.send(cancel(session))
-    end_of(client, request)
+    cut_off(client, session, "[['The first of all ', wait(30)]]")
 
     updates, _ = client.prompt(session, "[['And on.']]")
 

@@ -1,11 +1,12 @@
 """What belongs to the session works in every agent that a tool runs, whatever that agent runs in."""
 
 import json
+import re
 import time
 
 import pytest
 
-from agent.steps import asks, cancel, end_of
+from agent.steps import asks, cancel, end_of, final_call, text_of
 from bridges.ordering import accepted, selected
 from bridges.test_served_mcp import CLERK
 from process.test_child import gone_within
@@ -49,10 +50,10 @@ def delegated(at, name, arguments, **more):
     return answer, [question["params"]["toolCall"]["title"] for question in at.asked]
 
 
-def await_file(path):
+def wait_until(holds):
     deadline = time.monotonic() + PATIENCE
-    while not path.exists():
-        assert time.monotonic() < deadline, f"there is no {path}"
+    while not holds():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
@@ -95,7 +96,7 @@ class TestEverywhere:
         at.client.send(request)
         *_, question = at.client.read_until(asks("session/request_permission"))
         at.client.send({"id": question["id"], "result": selected("allow_once")})
-        await_file(tmp_path / "pid")
+        wait_until((tmp_path / "pid").exists)
 
         at.client.send(cancel(at.id))
 
@@ -137,21 +138,24 @@ agent = agent_with(tools=[hold])
     )
     request = at.client.prompt_request(at.id, json.dumps([("hold", {"text": "x"})]))
     at.client.send(request)
-    await_file(tmp_path / "begun")
+    wait_until((tmp_path / "begun").exists)
 
     at.client.send(cancel(at.id))
 
     assert end_of(at.client, request)[1]["result"]["stopReason"] == "cancelled"
-    await_file(tmp_path / "ended")
+    wait_until((tmp_path / "ended").exists)
 
 
-def test_a_form_can_be_asked_for_in_another_loop(order):
+def test_progress_is_shown_and_a_form_asked_for_in_another_loop(order):
     at = order(
         """
 @tool
 def count(what: str) -> int:
     "Ask how many there are."
-    return asyncio.run(acp.current().ask("How many?", int)).value
+    async def asked():
+        await acp.current().progress("asking ")
+        return await acp.current().ask("How many?", int)
+    return asyncio.run(asked()).value
 
 agent = agent_with(tools=[count])
 """,
@@ -162,6 +166,7 @@ agent = agent_with(tools=[count])
         return accepted(value=3) if frame["method"] == "elicitation/create" else selected("allow_once")
 
     assert at.does(("count", {"what": "x"}), reply=reply) == [["success", "3"]]
+    assert text_of(final_call(at.updates)) == "asking 3"
 
 
 def test_an_editor_tool_that_would_wait_for_ever_is_an_error_that_the_model_reads(order):
@@ -192,3 +197,12 @@ agent = agent_with(acp.tools(), tools=[use])
 
     assert content.startswith("read_memo was not used: ")
     assert "holds up the event loop" in content
+
+
+def test_mcp_tools_that_cannot_be_asked_for_are_left_out_and_the_log_says_why(order):
+    at = order(delegating(HELD_UP, "agent_with(acp.tools(), tools=[lookup])"), servers=[CLERK])
+
+    (status, content), _ = delegated(at, "read_memo", {"text": "x"})
+
+    assert (status, "not a valid tool" in content) == ("error", True)
+    wait_until(lambda: re.search(rb"MCP servers are left out: .*holds up the event loop", at.client.stderr))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ from coupler.bridges.langchain.tool_calls.overrides import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+log = logging.getLogger("coupler.bridges")
 
 
 class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -67,8 +69,10 @@ class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
             return handler(request)
         self._prepare(served, request)
         if self._offers_mcp and served.session.servers.names:
-            with contextlib.suppress(HeldUpError):  # servers cannot be heard either, then
+            try:
                 request = _with(served.wait_for(self._found(served, request)), served, request)
+            except HeldUpError as error:
+                log.warning("the tools of MCP servers are left out: %s", error)
         return handler(request)
 
     async def awrap_model_call(
