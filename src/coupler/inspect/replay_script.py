@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from coupler.inspect.trace import Entry, Exchange, Trace, id_key
+from coupler.wire.peer import CANCEL_REQUEST
 
 PROMPT = "session/prompt"
 CANCEL = "session/cancel"
-CANCEL_REQUEST = "$/cancel_request"
 
 OPENING = frozenset({"session/new", "session/fork"})
 """Requests whose answer names a session that was not there before."""

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from coupler.permission.inline_code import inline_code_at
-from coupler.permission.match import Match, folded, glob, has_wildcard
+from coupler.permission.match import Match, glob, has_wildcard
+from coupler.permission.path import folded
 from coupler.permission.word import Word
 from coupler.permission.wrapper import program_name
 

@@ -10,8 +10,8 @@ from coupler.permission.action import Action
 from coupler.permission.claim import Claim, CommandClaim, Destruction, Doubt, PathClaim, ToolClaim, UrlClaim
 from coupler.permission.command_pattern import CommandPattern
 from coupler.permission.inline_code import inline_code_at
-from coupler.permission.match import Match, folded, glob
-from coupler.permission.path import split
+from coupler.permission.match import Match, glob
+from coupler.permission.path import folded, split
 from coupler.permission.path_pattern import PathPattern
 from coupler.permission.rule import Rule
 from coupler.permission.sensitive import has_sensitive

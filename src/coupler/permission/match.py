@@ -10,7 +10,6 @@ import enum
 import fnmatch
 import functools
 import re
-import unicodedata
 
 
 class Match(enum.IntEnum):
@@ -30,13 +29,3 @@ def glob(pattern: str) -> re.Pattern[str]:
 def has_wildcard(text: str) -> bool:
     """Whether a text stands for more than itself."""
     return any(character in "*?[" for character in text)
-
-
-def folded(text: str) -> str:
-    """The text without what some file system, shell or reader does not tell apart.
-
-    Case, ways to compose a letter, invisible characters, and blanks or dots at the end.
-    """
-    visible = "".join(character for character in text if unicodedata.category(character) != "Cf")
-    composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
-    return composed if composed in {".", ".."} else composed.rstrip(" .") or composed

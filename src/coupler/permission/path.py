@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os.path
+import unicodedata
 from collections.abc import Sequence
 
 from msgspec import Struct
-
-from coupler.permission.match import folded
 
 LONGEST = 4096
 """Characters of a path; no system opens a longer one."""
@@ -120,3 +119,13 @@ def _link_at(path: str) -> str | None:
         if error.errno in {errno.EINVAL, errno.ENOENT, errno.ENOTDIR}:
             return None
         raise UnjudgeablePathError("is a path that cannot be followed") from None
+
+
+def folded(text: str) -> str:
+    """The text without what some file system, shell or reader does not tell apart.
+
+    Case, ways to compose a letter, invisible characters, and blanks or dots at the end.
+    """
+    visible = "".join(character for character in text if unicodedata.category(character) != "Cf")
+    composed = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+    return composed if composed in {".", ".."} else composed.rstrip(" .") or composed

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from coupler.permission.match import Match, folded, glob, has_wildcard
-from coupler.permission.path import Place, split, split_folded
+from coupler.permission.match import Match, glob, has_wildcard
+from coupler.permission.path import Place, folded, split, split_folded
 from coupler.permission.sensitive import is_sensitive
 
 _ANY_DEPTH = "**"
