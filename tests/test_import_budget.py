@@ -92,7 +92,20 @@ LIGHT = {
 LIGHT_FOR_TAP = {
     *LIGHT,
     *("_datetime", "_locale", "_posixsubprocess", "_queue", "_random", "_sha512", "_weakrefset", "bisect"),
-    *("datetime", "errno", "fcntl", "locale", "math", "queue", "random", "secrets", "selectors", "signal"),
+    *(
+        "datetime",
+        "errno",
+        "fcntl",
+        "locale",
+        "math",
+        "queue",
+        "random",
+        "secrets",
+        "selectors",
+        "signal",
+        "struct",
+        "_struct",
+    ),
     *("subprocess", "threading", "time", "weakref"),
 }
 

@@ -6,7 +6,7 @@ from coupler import Agent, Mode, Turn, serve
 class Notes(Agent):
     """Numbers its prompts and writes each into a note."""
 
-    modes = [Mode("read", "Read only"), Mode("write", "Write")]
+    modes = (Mode("read", "Read only"), Mode("write", "Write"))
 
     async def prompt(self, turn: Turn) -> None:
         count = (turn.session.state or {"count": 0})["count"] + 1
