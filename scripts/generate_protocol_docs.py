@@ -21,8 +21,8 @@ from coupler.client.reasons import REASONS as OF_CLIENTS
 from coupler.client.telemetry import TRACE_KEYS
 from coupler.events.v1 import Emitted, to_update
 from coupler.mcp.errors import McpErrorKind
-from coupler.process.errors import SpawnErrorKind
 from coupler.relay.reasons import REASONS as OF_RELAYS
+from coupler.runtime.environment import SpawnErrorKind
 from coupler.schema import v1
 from coupler.schema.unknown import Unknown
 from coupler.store.errors import StoreErrorKind

@@ -75,4 +75,4 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def quick_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the product starts is a fork, too: the conformance kit starts an agent some sixty times."""
-    monkeypatch.setattr("coupler.process.child._popen", forked.start_child)
+    monkeypatch.setattr("coupler.runtime.process._popen", forked.start_child)

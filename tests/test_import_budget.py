@@ -45,11 +45,12 @@ EARLY = {
     "coupler.cli.refusal",
     "coupler.cli.serve",
     "coupler.cli.soundness",
+    "coupler.runtime",
     "coupler.config",
     "coupler.config.errors",
     "coupler.config.lookup",
-    "coupler.home",
-    "coupler.logs",
+    "coupler.runtime.directories",
+    "coupler.runtime.logs",
     "coupler.wire",
     "coupler.wire.stdio",
 }
@@ -63,12 +64,13 @@ TAP = {
     "coupler.cli.exit_codes",
     "coupler.cli.record",
     "coupler.cli.refusal",
-    "coupler.home",
+    "coupler.runtime.directories",
     "coupler.inspect",
     "coupler.inspect.tap",
     "coupler.recording",
     "coupler.recording.feed",
     "coupler.recording.file",
+    "coupler.runtime",
 }
 """Coupler's modules before `record` passes the first answer on."""
 

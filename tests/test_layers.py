@@ -15,7 +15,7 @@ ALLOWED = {
     "wire": {"msgspec"},
     "schema": {"msgspec"},
     "config": {"msgspec"},
-    "process": set(),
+    "runtime": {"msgspec"},
     "store": {"msgspec"},
     "mcp": {"msgspec", "mcp", "mcp_types", "anyio", "httpx2", "pydantic", "uvicorn"},
 }

@@ -20,6 +20,7 @@ from coupler.wire.frames import DEFAULT_LIMIT
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = ROOT / "scripts"
+SOURCE = ROOT / "src" / "coupler"
 GENERATORS = sorted(SCRIPTS.glob("generate_*_docs.py"))
 
 
@@ -132,42 +133,6 @@ def test_a_signature_stands_as_it_is_written_with_the_values_of_constants(tmp_pa
         "full: bool": "Whether more fits.",
         "await put(*things: str) -> int": "Put things into it.",
     }
-
-
-# The architecture's page names what is there, and nothing else.
-
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-SOURCE = ROOT / "src" / "coupler"
-
-
-def names_in(directory: Path) -> set[str]:
-    """The modules and packages of a directory."""
-    files = [file for file in directory.iterdir() if file.suffix == ".py" or (file / "__init__.py").exists()]
-    return {file.stem for file in files if not file.stem.startswith("__")}
-
-
-@pytest.mark.parametrize("package", ["agent", "client", "workflow", "coder"])
-def test_the_table_of_a_package_names_all_of_its_parts_and_no_other(package: str) -> None:
-    heading = re.search(rf"^\| [a-z ]+ of `{package}/` \|.*?\n\n", ARCHITECTURE, re.MULTILINE | re.DOTALL)
-    assert heading is not None
-    cells = [row.split("|")[1] for row in heading[0].splitlines()[2:] if row]
-    told = re.findall(r"`([a-z_…]+)`", " ".join(cells))
-    there = names_in(SOURCE / package)
-
-    by_name = {name: {each for each in there if re.fullmatch(name.replace("…", ".*"), each)} for name in told}
-
-    assert [name for name, found in by_name.items() if not found] == []
-    assert there - set().union(*by_name.values()) == set()
-
-
-def test_the_layers_of_the_page_are_the_packages_there_are() -> None:
-    listing = re.search(r"```\nsrc/coupler/\n(.*?)```", ARCHITECTURE, re.DOTALL)
-    assert listing is not None
-    told = re.findall(r"^  ([a-z]+)/? |^  ([a-z]+), ([a-z]+) ", listing[1], re.MULTILINE)
-
-    named = {name for names in told for name in names if name} | {"acp", "pytest_plugin"}
-
-    assert named == names_in(SOURCE)
 
 
 PROMISES = {

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-import coupler.process.child  # noqa: F401 - as do all who wait for something to end
-from coupler.timeouts import Timeout
+import coupler.runtime.process  # noqa: F401 - as do all who wait for something to end
+from coupler.runtime.threads import Timeout
 
 
 async def cleaned_up(limit: Timeout) -> str:

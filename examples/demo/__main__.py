@@ -25,7 +25,7 @@ from rich.panel import Panel
 from show import Show
 
 from coupler import AgentError, connect
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from coupler import PermissionRequest

@@ -20,7 +20,7 @@ from rich.text import Text as Line
 
 from coupler import PermissionRequest
 from coupler.events import Plan, Stop, Text, ToolCall
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 
 MARKS = {"pending": ("○", "dim"), "in_progress": ("◐", "yellow"), "completed": ("●", "green")}
 ENDS = {"completed": ("✓", "green"), "failed": ("✗", "red")}

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from coupler.client.reply import Reply
     from coupler.client.tools import ToolContext
     from coupler.coupling import Pool, connect
-    from coupler.files.errors import FileChangedError, OutsideRootsError, UnsuitableFileError
     from coupler.mcp.errors import McpError
-    from coupler.process.environment import Environment
-    from coupler.process.errors import SpawnError
+    from coupler.runtime.environment import Environment, SpawnError
+    from coupler.runtime.files import FileChangedError, OutsideRootsError, UnsuitableFileError
     from coupler.wire.errors import RpcError
 
 __all__ = [
@@ -85,8 +84,8 @@ _HOMES = {
     "Command": "coupler.agent.command",
     "EditorError": "coupler.agent.errors",
     "EndTurn": "coupler.client.errors",
-    "Environment": "coupler.process.environment",
-    "FileChangedError": "coupler.files.errors",
+    "Environment": "coupler.runtime.environment",
+    "FileChangedError": "coupler.runtime.files",
     "Finished": "coupler.agent.terminal",
     "FormRequest": "coupler.client.elicitation",
     "Group": "coupler.agent.option",
@@ -94,7 +93,7 @@ _HOMES = {
     "McpError": "coupler.mcp.errors",
     "Mode": "coupler.agent.mode",
     "NotPermittedError": "coupler.agent.errors",
-    "OutsideRootsError": "coupler.files.errors",
+    "OutsideRootsError": "coupler.runtime.files",
     "PermissionRequest": "coupler.client.policy",
     "Policy": "coupler.client.policy",
     "Pool": "coupler.coupling",
@@ -103,12 +102,12 @@ _HOMES = {
     "Select": "coupler.agent.option",
     "Session": "coupler.agent.session",
     "SettingError": "coupler.agent.settings",
-    "SpawnError": "coupler.process.errors",
+    "SpawnError": "coupler.runtime.environment",
     "Toggle": "coupler.agent.option",
     "ToolContext": "coupler.client.tools",
     "Turn": "coupler.agent.turn",
     "TurnEndedError": "coupler.agent.turn",
-    "UnsuitableFileError": "coupler.files.errors",
+    "UnsuitableFileError": "coupler.runtime.files",
     "UrlRequest": "coupler.client.elicitation",
     "ask": "coupler.asking",
     "connect": "coupler.coupling",

@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from coupler.extras import need
+    from coupler.runtime.extras import need
 
     need("langchain", extra="langchain", feature=f"`acp.{name}`")
     module, attribute = _HOMES[name]

@@ -21,7 +21,7 @@ from coupler.client.opening import TEMPORARY, SessionOptions
 from coupler.client.quirks import Quirks
 from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Terms
 from coupler.coupling import connect
-from coupler.process.environment import Environment
+from coupler.runtime.environment import Environment
 from coupler.schema.v1 import ContentBlock
 
 T = TypeVar("T")

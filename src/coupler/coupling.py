@@ -20,9 +20,7 @@ from coupler.client.offer import Offer
 from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
 from coupler.client.quirks import Quirks
 from coupler.client.remote import RemoteAgent
-from coupler.process.command import split_command
-from coupler.process.environment import Environment
-from coupler.process.errors import SpawnError
+from coupler.runtime.environment import Environment, SpawnError, split_command
 from coupler.wire.transport import MemoryTransport, Transport
 
 if TYPE_CHECKING:
@@ -163,7 +161,7 @@ def _recorded(
     # Imported on use, because most agents are not recorded.
     from coupler.client.recording import recorded
     from coupler.recording.file import agent_name
-    from coupler.secrets import secrets_in_environment
+    from coupler.secrets.source import secrets_in_environment
 
     try:
         words = split_command(agent) if _is_command(agent) else [getattr(agent, "__name__", "agent")]
@@ -193,7 +191,7 @@ def named(
     if not agent or any(char.isspace() or char in "/\\" for char in agent):
         return None
     # Imported on use, because most agents are command lines.
-    from coupler.catalogue import chosen_for
+    from coupler.catalogue.choice import chosen_for
 
     chosen = chosen_for(agent, cwd)
     if chosen is None:

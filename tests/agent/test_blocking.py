@@ -31,7 +31,7 @@ from coupler.agent.mcp import TurnMcp
 from coupler.agent.plan import Plan
 from coupler.agent.terminal import Terminal
 from coupler.agent.turn import Turn
-from coupler.agent.worker_loop import WorkerLoop
+from coupler.runtime.threads import WorkerLoop
 from raw_client import texts
 
 

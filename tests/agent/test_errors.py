@@ -13,7 +13,7 @@ from coupler.agent.errors import (
     agent_failed,
     describe,
 )
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 from coupler.wire.errors import RpcError
 
 AGENT = """

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from agent.steps import OBEDIENT, asks, cancel, end_of, error_of, final_call, says, text_of, tool_updates
-from coupler.files import disk
-from coupler.files.boundary import find_inside
-from coupler.files.errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+from coupler.runtime import files
+from coupler.runtime.files import FileChangedError, OutsideRootsError, UnsuitableFileError, find_inside
 from raw_client import is_answer_to, texts
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and modes as POSIX has them")
@@ -30,7 +29,7 @@ def found(path, root, *more):
 
 
 def write(place, content, expected, may_go_on=lambda: True):
-    disk.write(place, content, expected, may_go_on)
+    files.write(place, content, expected, may_go_on)
 
 
 def names_in(directory):
@@ -206,7 +205,7 @@ class TestDisk:
         (tmp_path / "a").write_bytes(b"old")
         place = found("a", tmp_path)
 
-        write(place, b"new", disk.read(place))
+        write(place, b"new", files.read(place))
 
         assert (tmp_path / "a").read_bytes() == b"new"
         assert names_in(tmp_path) == ["a"]
@@ -275,7 +274,7 @@ class TestDisk:
         def count_up():
             for _ in range(100):
                 with contextlib.suppress(FileChangedError):
-                    before = disk.read(place)
+                    before = files.read(place)
                     write(place, b"%d" % (int(before) + 1), before)
                     written.append(before)
 
@@ -324,8 +323,8 @@ class TestDisk:
         (tmp_path / "a").write_bytes(b"old")
         program = (
             "import resource, signal, sys\n"
-            "from coupler.files import disk\n"
-            "from coupler.files.boundary import find_inside\n"
+            "from coupler.runtime import files as disk\n"
+            "from coupler.runtime.files import find_inside\n"
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
             "place = find_inside('a', sys.argv[1], sys.argv[1:])\n"
@@ -395,7 +394,7 @@ class TestDisk:
         (root / "a").symlink_to(elsewhere)
 
         with pytest.raises(OutsideRootsError, match="became a link"):
-            disk.read(place)
+            files.read(place)
         with pytest.raises(OutsideRootsError, match="became a link"):
             write(place, b"mine", b"secret")
 
@@ -409,7 +408,7 @@ class TestDisk:
         (root / "a").symlink_to(secret)
 
         with pytest.raises(OutsideRootsError, match="became a link"):
-            disk.read(place)
+            files.read(place)
         for expected in (b"secret", None):
             with pytest.raises(OutsideRootsError, match="became a link"):
                 write(place, b"mine", expected)
@@ -445,7 +444,7 @@ class TestDisk:
     def test_a_pipe_is_refused_and_not_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(UnsuitableFileError, match="pipe"):
-            disk.read(found("pipe", tmp_path))
+            files.read(found("pipe", tmp_path))
         with pytest.raises(UnsuitableFileError, match="pipe"):
             write(found("pipe", tmp_path), b"", None)
 
@@ -454,39 +453,39 @@ class TestDisk:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind("socket")
             with pytest.raises(UnsuitableFileError, match="socket"):
-                disk.read(found("socket", tmp_path))
+                files.read(found("socket", tmp_path))
         with pytest.raises(UnsuitableFileError, match="device"):
-            disk.read(found("/dev/zero", "/"))
+            files.read(found("/dev/zero", "/"))
 
     def test_directories_are_refused(self, tmp_path):
         (tmp_path / "a").mkdir()
         for path in ("a", "."):
             with pytest.raises(IsADirectoryError, match="name a file in it"):
-                disk.read(found(path, tmp_path))
+                files.read(found(path, tmp_path))
             with pytest.raises(IsADirectoryError):
                 write(found(path, tmp_path), b"", None)
 
     def test_a_file_is_no_directory(self, tmp_path):
         (tmp_path / "a").write_bytes(b"")
         with pytest.raises(NotADirectoryError):
-            disk.read(found("a/b", tmp_path))
+            files.read(found("a/b", tmp_path))
         with pytest.raises(NotADirectoryError):
             write(found("a/b", tmp_path), b"", None)
-        assert not disk.exists(found("a/b", tmp_path))
+        assert not files.exists(found("a/b", tmp_path))
 
     def test_large_files_are_refused(self, tmp_path):
         with (tmp_path / "large").open("wb") as file:
-            file.truncate(disk.LARGEST + 1)
+            file.truncate(files.LARGEST + 1)
         with (tmp_path / "largest").open("wb") as file:
-            file.truncate(disk.LARGEST)
+            file.truncate(files.LARGEST)
 
-        assert len(disk.read(found("largest", tmp_path))) == disk.LARGEST
+        assert len(files.read(found("largest", tmp_path))) == files.LARGEST
         with pytest.raises(UnsuitableFileError, match="more than 10 MB"):
-            disk.read(found("large", tmp_path))
+            files.read(found("large", tmp_path))
 
     def test_a_missing_file_is_named(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"there is no file '.*/a/b'"):
-            disk.read(found("a/b", tmp_path))
+            files.read(found("a/b", tmp_path))
 
     @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
     def test_no_descriptor_is_left_open(self, tmp_path):
@@ -504,7 +503,7 @@ class TestDisk:
 
 def read_or_refuse(path, root):
     try:
-        return disk.read(found(path, root))
+        return files.read(found(path, root))
     except (OSError, UnsuitableFileError):
         return None
 
@@ -813,7 +812,7 @@ class TestWritingTheDisk:
     def test_a_write_that_its_caller_has_given_up_does_not_happen(self, converse, tmp_path):
         client, _ = converse("""
             import asyncio, threading
-            from coupler.files import disk
+            from coupler.runtime import files as disk
             reached, given_up, over = threading.Event(), threading.Event(), threading.Event()
             write = disk.write
             def write_late(place, content, expected, may_go_on):

@@ -39,8 +39,9 @@ from coupler.events.v1 import Emitted
 from coupler.schema import v1
 from coupler.schema.methods import METHODS, UNSTABLE_METHODS
 from coupler.schema.unknown import Unknown
-from coupler.secrets import Masker, declared_secrets
+from coupler.secrets.masker import Masker
 from coupler.secrets.payloads import NEVER_MASKED
+from coupler.secrets.source import declared_secrets
 from coupler.wire.errors import RpcError
 
 SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"

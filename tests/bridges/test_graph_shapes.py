@@ -10,7 +10,7 @@ from coupler.agent.agent import AdoptedAgent
 from coupler.agent.blueprint import Blueprint
 from coupler.agent.serve_options import OptionError, ServeOptions
 from coupler.agent.target import TargetError, load
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 
 SHAPES = HERE / "graphs" / "shapes.py"
 

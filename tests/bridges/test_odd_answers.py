@@ -9,7 +9,7 @@ from bridges.scripted_model import ScriptedModel
 from client.stage import run
 from coupler import connect
 from coupler.agent.text import LONGEST_PIECE
-from coupler.events.event import Text
+from coupler.events import Text
 
 
 @tool

@@ -17,7 +17,7 @@ from coupler.cli.chat.own_commands import Message, Mistake, Order, understood
 from coupler.cli.chat.parts import Choice, Listing
 from coupler.client.form import fields_of
 from coupler.client.settings import Settings
-from coupler.home import NoHomeError
+from coupler.runtime.directories import NoHomeError
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import (
     AvailableCommand,

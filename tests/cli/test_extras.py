@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coupler.extras import MissingExtraError, need
+from coupler.runtime.extras import MissingExtraError, need
 
 
 def test_what_is_installed_is_given():

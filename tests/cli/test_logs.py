@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from coupler.logs import LogSettingError, send_logs_to_stderr
+from coupler.runtime.logs import LogSettingError, send_logs_to_stderr
 from raw_client import RawClient, serve
 
 TALKATIVE = """

@@ -16,7 +16,7 @@ import pytest
 from client.asking import ASKS, Asked, Script, ask
 from client.stage import run, until
 from coupler.client import files as client_files
-from coupler.files import disk
+from coupler.runtime import files as disk
 
 
 @pytest.fixture

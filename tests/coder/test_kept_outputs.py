@@ -13,7 +13,7 @@ import pytest
 from coupler.agent.veil import Veil
 from coupler.coder.outputs import outputs as kept
 from coupler.coder.outputs.outputs import Outputs, delete_old_outputs, delete_outputs, directory_of
-from coupler.home import NoHomeError
+from coupler.runtime.directories import NoHomeError
 
 
 class TestForTheModel:

@@ -19,7 +19,7 @@ from coupler.coder.model.chat_model import chat_model, chat_models, model_middle
 from coupler.coder.model.choice import ModelChoice, resolved
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.keyring import Keyring
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 
 KEY = "sk-of-this-test-0123456789"
 

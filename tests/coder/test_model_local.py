@@ -24,7 +24,7 @@ from coupler.coder.model.choice import ModelChoice, resolved
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.keyring import Keyring
 from coupler.coder.model.local_file import ModelFacts, facts_of
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 
 HERE = Path(__file__).parent
 PATIENCE = 30.0

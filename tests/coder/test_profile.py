@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from coupler.catalogue import chosen_for
+from coupler.catalogue.choice import chosen_for
 from coupler.coder.profile import ProfileError, profile_names, profile_of
 from coupler.config import load
 

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from coupler import home
 from coupler.config import ConfigError, load
 from coupler.config.keys import ALLOW, DENY
 from coupler.config.lookup import project_file, user_file
+from coupler.runtime import directories
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links")
 
@@ -194,7 +194,7 @@ class TestTheUsersDirectory:
     def test_the_process_own_variables_give_the_same(self, monkeypatch):
         monkeypatch.delenv("COUPLER_HOME")
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-        assert home.config_directory(os.environ) == home.config_directory(dict(os.environ))
+        assert directories.config_directory(os.environ) == directories.config_directory(dict(os.environ))
 
     def test_a_user_without_a_home_has_no_file(self, monkeypatch, tmp_path):
         monkeypatch.setattr(os.path, "expanduser", lambda path: path)

@@ -20,7 +20,7 @@ from coupler.inspect.trace import Trace, TraceError
 from coupler.recording.feed import Feed
 from coupler.recording.file import agent_name
 from coupler.recording.tapped import TappedTransport
-from coupler.secrets import Secret
+from coupler.secrets.secret import Secret
 from coupler.wire.peer import Peer
 from coupler.wire.transport import MemoryTransport
 

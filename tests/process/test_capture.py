@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.process.capture import Capture
+from coupler.runtime.commands import Capture
 
 
 def kept(chunks: list[bytes], head: int, tail: int) -> Capture:

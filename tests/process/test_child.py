@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coupler.process import Child, Environment, SpawnError
-from coupler.process import exit as exit_module
+from coupler.runtime import process as exit_module
+from coupler.runtime.environment import Environment, SpawnError
+from coupler.runtime.process import Child
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these children are POSIX programs")
 
@@ -468,7 +469,7 @@ def test_a_child_that_somebody_else_reaped_still_counts_as_ended() -> None:
 
 FORGETFUL = """
 import asyncio, sys
-from coupler.process import Child
+from coupler.runtime.process import Child
 
 async def main():
     child = Child.spawn([sys.executable, "-c", "import time; time.sleep(60)"])

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from coupler.process import Child, Environment, SpawnError, SpawnErrorKind, split_command
-from coupler.process.command import find_outside, find_program
+from coupler.runtime.environment import (
+    Environment,
+    SpawnError,
+    SpawnErrorKind,
+    find_outside,
+    find_program,
+    split_command,
+)
+from coupler.runtime.process import Child
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX splitting and permissions")
 

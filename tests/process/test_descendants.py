@@ -5,7 +5,7 @@ import sys
 
 import psutil
 
-from coupler.process.descendants import Descendants, children
+from coupler.runtime.process import Descendants, children
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 PARENT = [

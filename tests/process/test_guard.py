@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from coupler.process.guard import Guard
+from coupler.runtime.guard import Guard
 from process.children import children_called
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "killpg"), reason="guards watch over process groups")
@@ -20,7 +20,7 @@ PATIENCE = 20.0
 
 OWNER = """
 import os, subprocess, sys
-from coupler.process.guard import Guard
+from coupler.runtime.guard import Guard
 
 child = subprocess.Popen(["sh", "-c", sys.argv[1]], start_new_session=True, stdout=subprocess.PIPE)
 child.stdout.readline()

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coupler.process import Environment, Job, SpawnError
+from coupler.runtime.commands import Job
+from coupler.runtime.environment import Environment, SpawnError
 from process.test_child import gone_within, is_running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these commands are POSIX programs")
@@ -108,7 +109,7 @@ def test_stdout_and_stderr_come_in_order(tmp_path: Path) -> None:
 
 
 def test_stderr_can_be_heard_apart_from_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coupler.process.job.LAST_WORDS", 20.0)
+    monkeypatch.setattr("coupler.runtime.commands.LAST_WORDS", 20.0)
 
     async def story() -> None:
         stdout, stderr = Heard(), Heard()

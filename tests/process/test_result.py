@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from coupler.process import Environment, SpawnError
-from coupler.process.result import Result, result_of
+from coupler.runtime.commands import Result, result_of
+from coupler.runtime.environment import Environment, SpawnError
 from process.test_child import gone_within
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these commands are POSIX programs")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.process.ring import Ring
+from coupler.runtime.process import Ring
 
 
 def test_what_fits_is_kept_whole() -> None:

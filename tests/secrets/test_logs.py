@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from coupler.secrets import Masker, Secret
 from coupler.secrets.logs import mask_logs
+from coupler.secrets.masker import Masker
+from coupler.secrets.secret import Secret
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("T", TOKEN)])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.secrets import Masker, Secret
+from coupler.secrets.masker import Masker
+from coupler.secrets.secret import Secret
 
 PRIVATE_KEY = """-----BEGIN PRIVATE KEY-----
 MIIEvQIBADANBgkqhkiG9w0BAQEFAASC

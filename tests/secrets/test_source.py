@@ -2,8 +2,8 @@
 
 import pytest
 
-from coupler.secrets import Masker, declared_secrets, looks_secret, secrets_in_environment
-from coupler.secrets.source import could_be_secret
+from coupler.secrets.masker import Masker
+from coupler.secrets.source import could_be_secret, declared_secrets, looks_secret, secrets_in_environment
 
 TOKEN = "ghp_0123456789abcdefABCDEF"
 

@@ -22,9 +22,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coupler.secrets import Masker, Secret, Stream
 from coupler.secrets.finder import beginning_of
-from coupler.secrets.stream import REMEMBERED
+from coupler.secrets.masker import Masker
+from coupler.secrets.secret import Secret
+from coupler.secrets.stream import REMEMBERED, Stream
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("T", TOKEN)])

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from coupler import home
+from coupler.runtime import directories
 
 
 @pytest.fixture
@@ -32,26 +32,26 @@ def test_each_system_has_its_own_places(nowhere, monkeypatch, platform, variable
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", platform)
 
-    assert home.data_directory() == data.replace("~", "/home/somebody")
-    assert home.cache_directory() == cache.replace("~", "/home/somebody")
-    assert home.store_file() == f"{home.data_directory()}{os.sep}coupler.db"
+    assert directories.data_directory() == data.replace("~", "/home/somebody")
+    assert directories.cache_directory() == cache.replace("~", "/home/somebody")
+    assert directories.store_file() == f"{directories.data_directory()}{os.sep}coupler.db"
 
 
 def test_a_relative_home_is_made_absolute_for_data(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COUPLER_HOME", "here")
 
-    assert home.data_directory() == str(tmp_path / "here")
+    assert directories.data_directory() == str(tmp_path / "here")
 
 
 def test_without_a_home_data_has_no_place_and_the_message_says_what_to_set(nowhere, monkeypatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
 
-    assert home.cache_directory() is None
-    with pytest.raises(home.NoHomeError, match="set COUPLER_HOME"):
-        home.data_directory()
+    assert directories.cache_directory() is None
+    with pytest.raises(directories.NoHomeError, match="set COUPLER_HOME"):
+        directories.data_directory()
 
 
 def test_importing_the_store_brings_no_database_along():
-    program = "import sys; sys.modules['sqlite3'] = None; import coupler.home, coupler.store"
+    program = "import sys; sys.modules['sqlite3'] = None; import coupler.runtime.directories, coupler.store"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

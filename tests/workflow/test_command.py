@@ -15,8 +15,8 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from coupler.process import job
-from coupler.process.watch import Watch
+from coupler.runtime import commands
+from coupler.runtime.guard import Watch
 from coupler.workflow.commands import command
 from coupler.workflow.commands.command import LONGEST_REASON, perform_command
 from coupler.workflow.engine.attempt import Attempt
@@ -159,7 +159,7 @@ def test_stdout_and_stderr_are_what_was_written_byte_for_byte(
 def test_what_passes_through_another_process_is_waited_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "LAST_WORDS", PATIENCE)
+    monkeypatch.setattr(commands, "LAST_WORDS", PATIENCE)
 
     result = bench.run("exec 2> >(sleep 0.05; cat >&2); echo late >&2", shell="bash")
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import InvalidWorkflowError
 from coupler.workflow.language.source import MOST_BYTES, Fields, Scalar, parse, plain
 

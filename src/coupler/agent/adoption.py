@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from coupler.agent.agent import AdoptedAgent, Agent
 from coupler.agent.serve_options import NO_OPTIONS, OptionError, ServeOptions
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from types import ModuleType

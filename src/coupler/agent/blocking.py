@@ -19,7 +19,7 @@ from coupler.agent.blocking_session import BlockingSession
 from coupler.agent.call import Call, step_into, step_out_of
 from coupler.agent.mcp import CALL_LIMIT
 from coupler.agent.terminal import OUTPUT_LIMIT, Finished, Terminal
-from coupler.agent.worker_loop import OnLoop, WorkerLoop
+from coupler.runtime.threads import OnLoop, WorkerLoop
 from coupler.schema.v1 import ContentBlock, PlanEntry, PlanEntryPriority, StopReason, ToolKind
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coupler.agent.worker_loop import OnLoop, WorkerLoop
+from coupler.runtime.threads import OnLoop, WorkerLoop
 from coupler.schema.v1 import McpServer
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from coupler.store.errors import StoreError
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
-    from coupler.events.tool_call import ToolOutput
+    from coupler.events import ToolOutput
     from coupler.store.journal import Entry, Journal
 
 TEXT_WAS_LOST = "a part of what was said could not be kept: the disk took nothing for too long"

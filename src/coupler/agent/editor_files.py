@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from coupler.agent.errors import EditorError
-from coupler.files import disk
-from coupler.files.boundary import FilePath
+from coupler.runtime import files
+from coupler.runtime.files import FilePath
 from coupler.schema.v1 import ReadTextFileRequest, WriteTextFileRequest
 from coupler.wire.errors import METHOD_NOT_FOUND
 
@@ -52,11 +52,11 @@ class EditorFiles:
             answer = await self._turn.call_editor(request)
         except EditorError as error:
             # A file that is on the disk is not missing, whatever the editor could not find.
-            if _says_not_found(error) and not await asyncio.to_thread(disk.exists, path):
+            if _says_not_found(error) and not await asyncio.to_thread(files.exists, path):
                 raise FileNotFoundError(f"there is no file {path.shown!r}") from None
             raise
         text: str = answer.content
-        disk.check_size(len(text), path)
+        files.check_size(len(text), path)
         return text
 
     async def read_if_there(self, path: FilePath) -> str | None:
@@ -66,7 +66,7 @@ class EditorFiles:
         except FileNotFoundError:
             return None
         # Clients exist that give an empty text for a missing file.
-        is_there = bool(text) or await asyncio.to_thread(disk.exists, path)
+        is_there = bool(text) or await asyncio.to_thread(files.exists, path)
         return text if is_there else None
 
     async def write(self, path: FilePath, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from coupler.agent.errors import EditorError
 from coupler.agent.terminal import Finished
-from coupler.process.ring import Ring
+from coupler.runtime.process import Ring
 from coupler.schema.v1 import (
     CreateTerminalRequest,
     KillTerminalRequest,

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coupler.process.descendants import Descendants
+    from coupler.runtime.process import Descendants
 
 LAST_MOMENT = 1.9
 """Seconds after which the process ends even if its code does not let go."""
@@ -42,7 +42,7 @@ class Surroundings:
         if not _may_have_children():
             return None
         # Imported on use: most agents have none.
-        from coupler.process.descendants import Descendants
+        from coupler.runtime.process import Descendants
 
         return Descendants(self._children | _resource_tracker())
 
@@ -169,7 +169,7 @@ def _exit_now() -> None:
 def _children_by_now() -> set[int]:
     if not _may_have_children():
         return set()
-    from coupler.process.descendants import children
+    from coupler.runtime.process import children
 
     return children()
 

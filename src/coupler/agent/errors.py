@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from coupler.agent.known_secrets import beginning_of
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
 from coupler.store.errors import CursorError, HeldError, StoreError
 from coupler.wire import errors as wire

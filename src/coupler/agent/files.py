@@ -19,10 +19,16 @@ from coupler.agent.call import LAST_LINE, Call, check_not_refused, innermost_cal
 from coupler.agent.editor_files import EditorFiles
 from coupler.agent.known_files import writing
 from coupler.agent.text import plain_text
-from coupler.files import disk
-from coupler.files.boundary import FilePath, find_inside
-from coupler.files.errors import FileChangedError, OutsideRootsError
-from coupler.files.text import decoded, encoded, some_lines
+from coupler.runtime import files
+from coupler.runtime.files import (
+    FileChangedError,
+    FilePath,
+    OutsideRootsError,
+    decoded,
+    encoded,
+    find_inside,
+    some_lines,
+)
 from coupler.schema.v1 import Diff, ToolKind
 
 if TYPE_CHECKING:
@@ -115,13 +121,13 @@ class Files:
     async def _read_bytes(self, path: str | os.PathLike[str]) -> bytes:
         place = await self._find(path)
         async with self._in_call("Read", "read", place):
-            return await asyncio.to_thread(disk.read, place)
+            return await asyncio.to_thread(files.read, place)
 
     async def _write(self, path: str | os.PathLike[str], text: str, overwrite: bool) -> None:
         place = await self._find(path)
         content = encoded(text, place)
         async with writing(place.real):
-            verb = "Edit" if await asyncio.to_thread(disk.is_file, place) else "Create"
+            verb = "Edit" if await asyncio.to_thread(files.is_file, place) else "Create"
             async with self._in_call(verb, "edit", place) as call:
                 saved = await self._saved(place)
                 before = await self._text_if_there(place)
@@ -132,7 +138,7 @@ class Files:
 
     async def _exists(self, path: str | os.PathLike[str]) -> bool:
         place = await self._find(path)
-        if await asyncio.to_thread(disk.exists, place):
+        if await asyncio.to_thread(files.exists, place):
             return True
         try:
             return self._editor.can_read and bool(await self._editor.read(place, 1, 1))
@@ -159,9 +165,9 @@ class Files:
     async def _text(self, place: FilePath, line: int | None, limit: int | None) -> str:
         if self._editor.can_read:
             # Also the editor is not asked for what is no file, or would be too long for an answer.
-            await asyncio.to_thread(disk.is_file, place)
+            await asyncio.to_thread(files.is_file, place)
             return await self._editor.read(place, line, limit)
-        text = decoded(await asyncio.to_thread(disk.read, place), place, ADVICE)
+        text = decoded(await asyncio.to_thread(files.read, place), place, ADVICE)
         return text if line is None and limit is None else some_lines(text, line or 1, limit)
 
     async def _text_if_there(self, place: FilePath) -> str | None:
@@ -171,7 +177,7 @@ class Files:
 
     async def _disk_text_if_there(self, place: FilePath) -> str | None:
         try:
-            return decoded(await asyncio.to_thread(disk.read, place), place, ADVICE)
+            return decoded(await asyncio.to_thread(files.read, place), place, ADVICE)
         except FileNotFoundError:
             return None
 
@@ -183,7 +189,7 @@ class Files:
         if not self._editor.can_read:
             return ""
         try:
-            content = await asyncio.to_thread(disk.read, place)
+            content = await asyncio.to_thread(files.read, place)
         except OutsideRootsError:
             raise
         except OSError:
@@ -197,9 +203,9 @@ class Files:
                 raise FileChangedError(message)
         elif not self._known.is_current(place.real, self._comparable(before or "")):
             # A file that is gone counts as an empty one: nothing is lost if there was nothing in it.
-            raise disk.changed(place)
+            raise files.changed(place)
         elif self._editor.can_read and not self._known.is_saved(place.real, saved):
-            raise disk.changed(place)
+            raise files.changed(place)
 
     async def _put(self, place: FilePath, text: str, content: bytes, before: str | None) -> None:
         if self._editor.can_write:
@@ -212,7 +218,7 @@ class Files:
         if on_disk is not None and before is not None:
             content = _restored(text, before, on_disk).encode()
         expected = None if on_disk is None else on_disk.encode()
-        await asyncio.to_thread(disk.write, place, content, expected, self._condition())
+        await asyncio.to_thread(files.write, place, content, expected, self._condition())
 
     def _condition(self) -> Callable[[], bool]:
         """Whether the write is still wanted: its thread goes on when nobody waits for it any more."""

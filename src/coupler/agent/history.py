@@ -14,9 +14,19 @@ from msgspec import UNSET
 
 from coupler.agent.ledger import text_content
 from coupler.agent.shown import Shown
-from coupler.events import Compaction, CompactionSummary, Content, Plan, Text, Thought, ToolCall, ToolUpdate
+from coupler.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Plan,
+    Text,
+    Thought,
+    ToolCall,
+    ToolOutput,
+    ToolUpdate,
+)
 from coupler.events.record import End, Recorded, UserMessage, from_record
-from coupler.events.tool_call import CHANGEABLE, ToolOutput
+from coupler.events.tool_call import CHANGEABLE
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import ToolCallContent

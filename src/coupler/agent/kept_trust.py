@@ -18,7 +18,7 @@ class KeptTrust:
         """Whether the file at this real path was trusted with exactly this content."""
         # Imported on use: most projects set nothing that needs trust.
         from coupler.config import keys, load
-        from coupler.home import NoHomeError, store_file
+        from coupler.runtime.directories import NoHomeError, store_file
         from coupler.store.database import Database
         from coupler.store.errors import StoreError
         from coupler.store.trust import Trust

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coupler.secrets import Masker, Secret
+    from coupler.secrets.masker import Masker
+    from coupler.secrets.secret import Secret
 
 _at_start = dict(os.environ)
 _seen: Mapping[Any, Any] | None = None
@@ -29,7 +30,8 @@ def environment_masker() -> Masker:
     # The mapping behind it, which is compared in a microsecond; a target may load a file of variables late.
     variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
     if _of_environment is None or variables != _seen:
-        from coupler.secrets import Masker, secrets_in_environment
+        from coupler.secrets.masker import Masker
+        from coupler.secrets.source import secrets_in_environment
 
         _seen = {**variables}
         known = _of_environment or Masker(secrets_in_environment(_at_start))

@@ -30,7 +30,7 @@ from coupler.agent.introduction import introduce
 from coupler.agent.known_secrets import environment_masker
 from coupler.agent.memory import Memory, Record
 from coupler.agent.target import Served, TargetError, blueprint_of, load
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
 from coupler.wire.errors import RpcError
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from coupler.agent.known_secrets import process_masker
 
 if TYPE_CHECKING:
-    from coupler.secrets import Masker
+    from coupler.secrets.masker import Masker
 
 
 def keep_secrets_from_logs() -> None:

@@ -26,7 +26,7 @@ from msgspec import UNSET
 from coupler.agent.declaration import declared_list, declared_or_none, declared_text
 from coupler.agent.errors import AGENT_FAILED, AuthRequiredError, describe
 from coupler.agent.text import plain_text
-from coupler.agent.worker_loop import WorkerLoop
+from coupler.runtime.threads import WorkerLoop
 from coupler.schema.v1 import AuthMethod, AuthMethodAgent, AuthMethodTerminal
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 

@@ -14,14 +14,14 @@ from msgspec import Raw, Struct, UnsetType
 
 from coupler import events
 from coupler.agent.errors import REASONS
+from coupler.events import ToolOutput
 from coupler.events.record import End
-from coupler.events.tool_call import ToolOutput
 from coupler.schema import unstable, v1
 from coupler.schema.unknown import Unknown
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
-    from coupler.secrets import Masker
+    from coupler.secrets.masker import Masker
 
 T = TypeVar("T")
 

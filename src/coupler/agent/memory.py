@@ -14,7 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.__about__ import __version__
-from coupler.home import cache_directory
+from coupler.runtime.directories import cache_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -33,7 +33,7 @@ from coupler.agent.memory import Memory, Record
 from coupler.agent.serve_options import ServeOptions, drafts_option, store_option
 from coupler.agent.target import Served, capture
 from coupler.agent.watchdog import Watchdog
-from coupler.logs import send_logs_to_stderr
+from coupler.runtime.logs import send_logs_to_stderr
 from coupler.wire.frames import DEFAULT_LIMIT
 from coupler.wire.pipes import PipeTransport
 from coupler.wire.stdio import StdioIsTerminal, take_over

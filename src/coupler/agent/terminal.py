@@ -18,7 +18,7 @@ from coupler.agent.call import Call, check_not_refused, check_surroundings, dire
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.process.job import Job
+    from coupler.runtime.commands import Job
     from coupler.schema.v1 import CreateTerminalRequest
 
 log = logging.getLogger("coupler.agent")
@@ -111,7 +111,7 @@ class Terminal:
 
     async def _run_here(self, command: _Command, screen: _Screen, seconds: float | None) -> Finished:
         # Imported on use, as all that is needed to run something.
-        from coupler.process.guard import Guard
+        from coupler.runtime.guard import Guard
 
         job = command.start()
         guard = Guard.over(job.pid)
@@ -154,7 +154,7 @@ class _Command:
         input: str | bytes | None,
     ) -> None:
         # Imported on use, here and below: most agents run nothing, and all of them have to start quickly.
-        from coupler.process import Environment, split_command
+        from coupler.runtime.environment import Environment, split_command
 
         self._words = split_command([os.fspath(word) for word in words])
         self._cwd = cwd
@@ -192,7 +192,8 @@ class _Command:
         return CreateTerminalRequest(session_id, program, arguments, added, self._cwd, output_limit)
 
     def start(self) -> Job:
-        from coupler.process import Environment, Job
+        from coupler.runtime.commands import Job
+        from coupler.runtime.environment import Environment
 
         environment = Environment.exact(self._env)
         return Job.start(self._words, cwd=self._cwd, env=environment, input=self._input)
@@ -205,7 +206,7 @@ class _Screen:
     """The output of a command, on its way to the call that shows it and to the caller."""
 
     def __init__(self, call: Call, limit: int, heard: Callable[[bytes], None] | None) -> None:
-        from coupler.process.ring import Ring
+        from coupler.runtime.process import Ring
 
         self._call = call
         self._heard = heard

@@ -22,10 +22,10 @@ from coupler.events import (
     Text,
     Thought,
     ToolCall,
+    ToolOutput,
     ToolUpdate,
 )
 from coupler.events.record import JOINED, End, Recorded, UserMessage, from_record
-from coupler.events.tool_call import ToolOutput
 from coupler.schema.v1 import ToolCallContent
 from coupler.store.journal import Entry, joined
 

@@ -22,7 +22,9 @@ from coupler.events.v1 import Emitted
 from coupler.schema import v1
 
 if TYPE_CHECKING:
-    from coupler.secrets import Masker, Secret, Stream
+    from coupler.secrets.masker import Masker
+    from coupler.secrets.secret import Secret
+    from coupler.secrets.stream import Stream
 
 Send: TypeAlias = Callable[[Emitted], None]
 
@@ -84,7 +86,7 @@ class Veil:
 
     def add(self, values: Mapping[str, str]) -> None:
         """These values are secret, whatever they look like, under these names."""
-        from coupler.secrets import declared_secrets
+        from coupler.secrets.source import declared_secrets
 
         self._change(declared_secrets(values))
 
@@ -95,7 +97,7 @@ class Veil:
 
     def notice(self, variables: Mapping[str, str]) -> None:
         """These variables were set: some may be secret by their names."""
-        from coupler.secrets import declared_secrets, secrets_in_environment
+        from coupler.secrets.source import declared_secrets, secrets_in_environment
 
         declared = {name: value for name, value in variables.items() if name in self._names}
         found = [*declared_secrets(declared), *secrets_in_environment(variables)]
@@ -130,7 +132,8 @@ class Veil:
         if not hidden:
             return PromptVeil(self.masker)
         # Imported on use: hardly any prompt has such texts.
-        from coupler.secrets import Masker, declared_secrets
+        from coupler.secrets.masker import Masker
+        from coupler.secrets.source import declared_secrets
 
         return PromptVeil((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
 
@@ -272,7 +275,8 @@ class Veil:
         return stream.end() if stream is not None else ""
 
     def _new_stream(self) -> Stream:
-        from coupler.secrets import Masker, Stream
+        from coupler.secrets.masker import Masker
+        from coupler.secrets.stream import Stream
 
         return Stream(self.masker or Masker())
 

@@ -12,7 +12,7 @@ from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.catalogue import Entry
+    from coupler.catalogue.entry import Entry
     from coupler.client.errors import AgentError
 
 
@@ -27,11 +27,10 @@ class Startable(NamedTuple):
 
 def startable_agent(agent: str, program: str) -> Startable:
     """The agent's ACP form; if there is none here, the program ends with a sentence."""
-    from coupler.catalogue import chosen_for
+    from coupler.catalogue.choice import chosen_for
     from coupler.client.errors import AgentError
     from coupler.coupling import startable
-    from coupler.process.command import split_command
-    from coupler.process.errors import SpawnError
+    from coupler.runtime.environment import SpawnError, split_command
 
     try:
         chosen = chosen_for(agent, ".")
@@ -98,10 +97,9 @@ def _advice_on_starting(error: AgentError, agent: str) -> str:
 
 def _entry_of_program(agent: str) -> Entry | None:
     """The agent of the catalogue that has this name, or whose program the command line starts."""
-    from coupler.catalogue import entries
+    from coupler.catalogue.lookup import entries
     from coupler.config.errors import ConfigError
-    from coupler.process.command import split_command
-    from coupler.process.errors import SpawnError
+    from coupler.runtime.environment import SpawnError, split_command
 
     try:
         program = Path(split_command(agent)[0]).stem

@@ -13,7 +13,7 @@ from coupler.cli.exit_codes import FAILED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.catalogue import Entry
+    from coupler.catalogue.entry import Entry
 
 READY_WORDS = {
     "installed": "installed",
@@ -78,8 +78,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    from coupler.catalogue import choose
-    from coupler.catalogue.choice import has_native
+    from coupler.catalogue.choice import choose, has_native
     from coupler.client.errors import AgentError
 
     command, state = entry.command, "missing"

@@ -12,7 +12,7 @@ import click
 
 from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
-from coupler.logs import LEVELS
+from coupler.runtime.logs import LEVELS
 
 
 class ByHand(click.Command):

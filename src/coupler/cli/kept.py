@@ -38,7 +38,7 @@ def user_store(path: str | None = None, *, is_made: bool = False) -> Iterator[St
     """The same for those who have more to do than to end: raises `UnusableStoreError`."""
     from coupler.config import ConfigError, load
     from coupler.config.keys import STORE
-    from coupler.home import NoHomeError, store_file
+    from coupler.runtime.directories import NoHomeError, store_file
     from coupler.store.errors import StoreError
     from coupler.store.store import Store
 

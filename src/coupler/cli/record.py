@@ -109,8 +109,8 @@ def parse(arguments: list[str]) -> Arguments:
 
 
 def _open(given: Arguments) -> tuple[int, str]:
-    from coupler.home import NoHomeError
     from coupler.recording.file import FileError, default_path, open_file
+    from coupler.runtime.directories import NoHomeError
 
     if given.output == "-":
         refuse("stdout belongs to the editor and the agent: name a file after --output", PROGRAM)
@@ -146,8 +146,7 @@ def _found(command: list[str]) -> list[str]:
     from pathlib import Path
 
     from coupler.coupling import startable
-    from coupler.process.command import find_program, split_command
-    from coupler.process.errors import SpawnError
+    from coupler.runtime.environment import SpawnError, find_program, split_command
 
     try:
         program, *words = split_command(startable(command))

@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> None:
     from coupler.agent.ending import begin
     from coupler.agent.serving import run
     from coupler.agent.target import Served
-    from coupler.logs import send_logs_to_stderr
+    from coupler.runtime.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
     served = Served(_served(target, command, agent, given), None, options)
@@ -240,7 +240,7 @@ def _is_coder(agent: str) -> bool:
     """Whether an agent is the coder, or stands on it; what is wrong with the configuration is told later."""
     if agent == CODER:
         return True
-    from coupler.catalogue import find, is_coder
+    from coupler.catalogue.lookup import find, is_coder
     from coupler.config.errors import ConfigError
 
     try:
@@ -254,7 +254,7 @@ def _refuse_unknown(agent: str) -> None:
     """Refuse a name that is in no list: as a command it would only be looked for in vain."""
     from difflib import get_close_matches
 
-    from coupler.catalogue import entries
+    from coupler.catalogue.lookup import entries
 
     known = [*entries(os.getcwd())]
     name = agent.partition(":")[0]
@@ -319,7 +319,7 @@ def _options(given: dict[str, str]) -> ServeOptions:
 
 def _check_log_settings(level: str | None, file: str | None) -> None:
     """Before the editor is answered: a program that answers and then refuses to work confuses it."""
-    from coupler.logs import LogSettingError, check_log_file, log_level
+    from coupler.runtime.logs import LogSettingError, check_log_file, log_level
 
     try:
         log_level(level)

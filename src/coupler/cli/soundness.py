@@ -17,7 +17,7 @@ from coupler.__about__ import __version__
 from coupler.agent.memory import write_record
 from coupler.config.errors import ConfigError
 from coupler.config.lookup import project_files, user_file
-from coupler.home import cache_directory, home_directory
+from coupler.runtime.directories import cache_directory, home_directory
 
 LARGEST = 1024 * 1024
 """Bytes of a file; no larger one is sound, or worth remembering."""

@@ -42,7 +42,7 @@ def check_configuration(cwd: str | None, environ: Mapping[str, str]) -> None:
 
 def check_workflow(file: str, cwd: str) -> tuple[str, ...]:
     """Read a workflow and all that it calls: the files that it is made of; raises CannotStartError."""
-    from coupler.extras import MissingExtraError
+    from coupler.runtime.extras import MissingExtraError
     from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
     from coupler.workflow.packages import need_packages
 

@@ -109,7 +109,7 @@ def _trust(directory: str, *, is_sure: bool) -> None:
 
 def _trust_file(file: str, *, is_sure: bool) -> None:
     """A workflow that is in no project's directory of them, with the files that it names."""
-    from coupler.extras import MissingExtraError
+    from coupler.runtime.extras import MissingExtraError
     from coupler.workflow.errors import WorkflowError
 
     with _kept() as trusted:

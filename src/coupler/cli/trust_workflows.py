@@ -34,7 +34,7 @@ class ProjectWorkflows:
 
     def untrusted(self, trusted: Trust) -> list[FileToTrust]:
         """The files that would have to be trusted before they run."""
-        from coupler.extras import MissingExtraError
+        from coupler.runtime.extras import MissingExtraError
 
         if self.place is None:
             return []

@@ -16,17 +16,22 @@ from weakref import WeakKeyDictionary
 
 from coupler.client.reasons import FILE_FAILED, OUTSIDE_ROOTS, RESOURCE_NOT_FOUND, UNSUITABLE_FILE
 from coupler.client.responder import Responder, Work
-from coupler.files import disk
-from coupler.files.boundary import find_inside
-from coupler.files.errors import OutsideRootsError, UnsuitableFileError
-from coupler.files.text import decoded, encoded, some_lines
+from coupler.runtime import files
+from coupler.runtime.files import (
+    OutsideRootsError,
+    UnsuitableFileError,
+    decoded,
+    encoded,
+    find_inside,
+    some_lines,
+)
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     ReadTextFileRequest,
     ReadTextFileResponse,
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
-from coupler.thread import in_thread
 from coupler.wire.errors import CANCELLED, INVALID_PARAMS, Reason, RpcError
 
 if TYPE_CHECKING:
@@ -57,7 +62,7 @@ class Files:
     async def _read(self, request: ReadTextFileRequest, session: RemoteSession) -> ReadTextFileResponse:
         def read() -> str:
             place = find_inside(request.path, session.cwd, session.roots)
-            text = decoded(disk.read(place), place, "only text is served")
+            text = decoded(files.read(place), place, "only text is served")
             if request.line or isinstance(request.limit, int):
                 limit = request.limit if isinstance(request.limit, int) else None
                 return some_lines(text, request.line or 1, limit)
@@ -71,7 +76,7 @@ class Files:
         def write() -> None:
             place = find_inside(request.path, session.cwd, session.roots)
             content = encoded(request.content, place)
-            disk.overwrite(place, content, lambda: not is_taken_back.is_set())
+            files.overwrite(place, content, lambda: not is_taken_back.is_set())
 
         try:
             await self._in_turn(session, request.path, write)

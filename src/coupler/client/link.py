@@ -7,10 +7,9 @@ from os import PathLike
 from typing import NamedTuple, Protocol
 
 from coupler.client.errors import AgentError
-from coupler.process.child import Child
-from coupler.process.environment import Environment
-from coupler.process.errors import SpawnError
-from coupler.process.guard import Guard
+from coupler.runtime.environment import Environment, SpawnError
+from coupler.runtime.guard import Guard
+from coupler.runtime.process import Child
 from coupler.wire.pipes import PipeTransport
 from coupler.wire.transport import Transport
 

@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from coupler.events import ToolCall
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
     PermissionOption,
     RequestPermissionOutcome,
     SelectedPermissionOutcome,
 )
-from coupler.thread import in_thread
 
 
 class PermissionRequest(Struct, frozen=True):

@@ -13,7 +13,7 @@ from coupler.client.link import LastWords, Link
 from coupler.recording.feed import Feed
 from coupler.recording.file import FileError, open_file
 from coupler.recording.tapped import TappedTransport
-from coupler.secrets import Secret
+from coupler.secrets.secret import Secret
 from coupler.wire.transport import Transport
 
 

@@ -24,12 +24,12 @@ from coupler.client.reasons import (
     TOO_MANY_TERMINALS,
 )
 from coupler.client.responder import Responder, Work
-from coupler.files.boundary import find_inside
-from coupler.files.errors import OutsideRootsError
-from coupler.process.errors import SpawnError
-from coupler.process.guard import Guard
-from coupler.process.job import Job
-from coupler.process.ring import Ring
+from coupler.runtime.commands import Job
+from coupler.runtime.environment import SpawnError
+from coupler.runtime.files import OutsideRootsError, find_inside
+from coupler.runtime.guard import Guard
+from coupler.runtime.process import Ring
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CreateTerminalRequest,
     CreateTerminalResponse,
@@ -43,7 +43,6 @@ from coupler.schema.v1 import (
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
 )
-from coupler.thread import in_thread
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from msgspec import Struct
 from coupler.client.budget import Budget
 from coupler.client.errors import AgentError
 from coupler.client.reply import Reply
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import ContentBlock
-from coupler.thread import in_thread
 
 GRACE = 5.0
 """Seconds that an agent has to end its turn after a deadline, before its process is ended."""

@@ -16,8 +16,8 @@ from coupler.coder.profile import ProfileError
 from coupler.coder.served import Described
 from coupler.coder.setup import Setup, setup_of
 from coupler.coder.workplace import Workplace
-from coupler.extras import MissingExtraError
-from coupler.thread import in_thread
+from coupler.runtime.extras import MissingExtraError
+from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.agent import WorkflowAgent
 
 if TYPE_CHECKING:

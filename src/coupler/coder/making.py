@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from coupler.agent.loading import import_in_thread
 from coupler.agent.option import Select
 from coupler.coder.model.provider import client_package
-from coupler.extras import need
-from coupler.thread import in_thread
+from coupler.runtime.extras import need
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from coupler.agent.command import Command

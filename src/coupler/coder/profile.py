@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from coupler.catalogue import is_coder, joined
+from coupler.catalogue.lookup import is_coder, joined
 from coupler.config import keys
 from coupler.config.agent_chain import whole_table
 from coupler.mcp.servers import server_name

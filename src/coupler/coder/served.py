@@ -53,7 +53,7 @@ class Coder:
         async def forget(session_id: str, state: Any) -> None:
             from coupler.agent import adoption
             from coupler.coder.outputs.outputs import delete_outputs
-            from coupler.thread import in_thread
+            from coupler.runtime.threads import in_thread
 
             await adoption.forget(session_id, state, options)
             await in_thread(lambda: delete_outputs(session_id))

@@ -21,7 +21,7 @@ from coupler.config.kind import Source, WrongValueError
 from coupler.config.lookup import project_files, user_file
 from coupler.config.origin import COMMAND_LINE, Layer, Origin
 from coupler.config.schema import Key, Schema, Setting
-from coupler.home import home_directory
+from coupler.runtime.directories import home_directory
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from coupler.config.errors import ConfigError, shown
-from coupler.home import config_directory, home_directory
+from coupler.runtime.directories import config_directory, home_directory
 
 NAME = "coupler.toml"
 

@@ -10,7 +10,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from coupler.secrets import Masker, Secret, declared_secrets, secrets_in_environment
+from coupler.secrets.masker import Masker
+from coupler.secrets.secret import Secret
+from coupler.secrets.source import declared_secrets, secrets_in_environment
 from coupler.secrets.stream import REMEMBERED
 
 PIECES = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"})

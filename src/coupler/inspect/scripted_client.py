@@ -19,7 +19,7 @@ from coupler.coupling import link_to
 from coupler.inspect.desk import Desk
 from coupler.inspect.line_pipe import INFO, LinePipe, ScriptError
 from coupler.inspect.trace import Entry, Trace, Update
-from coupler.process.environment import Environment
+from coupler.runtime.environment import Environment
 
 TURN_PATIENCE = 6
 """How many times longer a turn may take than any other answer."""

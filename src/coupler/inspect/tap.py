@@ -160,7 +160,7 @@ class Tap:
                 return
             os.killpg(self._process.pid, 0)
             # Rare, so it may cost an import.
-            from coupler.process.group import Group
+            from coupler.runtime.process import Group
 
             rest = Group(self._process)
             rest.terminate()

@@ -16,7 +16,8 @@ from coupler.inspect.record_masking import Pieces, Screen, known_secrets, piece_
 
 if TYPE_CHECKING:
     from coupler.inspect.trace import Entry
-    from coupler.secrets import Masker, Secret
+    from coupler.secrets.masker import Masker
+    from coupler.secrets.secret import Secret
 
 
 class TraceScreen:

@@ -37,7 +37,7 @@ from coupler.mcp.http import HttpServer
 from coupler.mcp.stdio import StdioServer
 from coupler.mcp.surroundings import Surroundings
 from coupler.mcp.tool import Annotations, Tool, ToolResult
-from coupler.process import SpawnError
+from coupler.runtime.environment import SpawnError
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.unknown import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer, McpServerHttp, McpServerSse, McpServerStdio

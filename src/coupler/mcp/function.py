@@ -15,6 +15,7 @@ import msgspec
 from coupler.mcp.docstring import read_docstring
 from coupler.mcp.shape import Field, Shape, shape_of_object
 from coupler.mcp.tool import ToolResult
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     AudioContent,
     ContentBlock,
@@ -23,7 +24,6 @@ from coupler.schema.v1 import (
     ResourceLink,
     TextContent,
 )
-from coupler.thread import in_thread
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """What every provider of models takes for a tool's name."""

@@ -8,7 +8,7 @@ import os.path
 from functools import cache
 from typing import TYPE_CHECKING
 
-from coupler.extras import need
+from coupler.runtime.extras import need
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from coupler.extras import need
+from coupler.runtime.extras import need
 
 LONGEST_PROBLEM = 1000
 """Characters of what is wrong with a value; values themselves may be quoted in it."""

@@ -20,7 +20,8 @@ from mcp_types import jsonrpc_message_adapter
 
 from coupler.mcp.errors import named, shown
 from coupler.mcp.surroundings import Surroundings
-from coupler.process import Child, Environment
+from coupler.runtime.environment import Environment
+from coupler.runtime.process import Child
 from coupler.schema.v1 import McpServerStdio
 from coupler.wire.frames import FrameBuffer, Oversized
 from coupler.wire.messages import replace_lone_surrogates

@@ -12,12 +12,12 @@ from coupler.permission.floor.judgement import findings
 from coupler.permission.floor.place import Places
 from coupler.permission.floor.scope import Scope
 from coupler.permission.line import Line, Target
-from coupler.permission.path import Place, UnjudgeablePathError, is_below, locate, real_directories
 from coupler.permission.reach import named_places
 from coupler.permission.shell import read_line
 from coupler.permission.url import Url
 from coupler.permission.variable import is_harmless
 from coupler.permission.word import Word
+from coupler.runtime.paths import Place, UnjudgeablePathError, is_below, locate, real_directories
 
 LONGEST_SHOWN = 300
 """Characters of what is told of a command, path or address in a reason."""

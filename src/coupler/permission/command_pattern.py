@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from coupler.permission.inline_code import inline_code_at
 from coupler.permission.match import Match, glob, has_wildcard
-from coupler.permission.path import folded
 from coupler.permission.word import Word
 from coupler.permission.wrapper import program_name
+from coupler.runtime.paths import folded
 
 _META = re.compile(r"[;&|<>`$()\n\\]")
 _BETWEEN_TOKENS = re.compile(r"""[\s;&|<>`$(){}\[\]'"=:,!+]+""")

@@ -11,11 +11,11 @@ from coupler.permission.claim import Claim, CommandClaim, Destruction, Doubt, Pa
 from coupler.permission.command_pattern import CommandPattern
 from coupler.permission.inline_code import inline_code_at
 from coupler.permission.match import Match, glob
-from coupler.permission.path import folded, split
 from coupler.permission.path_pattern import PathPattern
 from coupler.permission.rule import Rule
 from coupler.permission.sensitive import has_sensitive
 from coupler.permission.url import UrlPattern
+from coupler.runtime.paths import folded, split
 
 _ALSO_DENIED = {"edit": frozenset({"delete", "move"}), "read": frozenset({"search", "move"})}
 """What a rule against one kind is against as well: a moved file is changed, and can be read elsewhere."""

@@ -28,11 +28,11 @@ from coupler.permission.inline_code import inline_code_at
 from coupler.permission.match import Match
 from coupler.permission.mode import NO_MODE, ModeRules
 from coupler.permission.offer import Offer, offers_for
-from coupler.permission.path import real_directories
 from coupler.permission.reach import PRIVILEGED, hides_code
 from coupler.permission.rule import PROJECT, Rule
 from coupler.permission.scope import Scope, scope_of
 from coupler.permission.wrapper import program_name
+from coupler.runtime.paths import real_directories
 
 Decision = Literal["allow", "ask", "deny"]
 

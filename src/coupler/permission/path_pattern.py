@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from coupler.permission.match import Match, glob, has_wildcard
-from coupler.permission.path import Place, folded, split, split_folded
 from coupler.permission.sensitive import is_sensitive
+from coupler.runtime.paths import Place, folded, split, split_folded
 
 _ANY_DEPTH = "**"
 

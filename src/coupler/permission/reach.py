@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from coupler.permission.floor.place import UNKNOWN
 from coupler.permission.floor.scope import Scope
 from coupler.permission.inline_code import inline_code_at
-from coupler.permission.path import LONGEST, Place, UnjudgeablePathError, locate
 from coupler.permission.word import Word
 from coupler.permission.wrapper import is_starter, program_name
+from coupler.runtime.paths import LONGEST, Place, UnjudgeablePathError, locate
 
 PRIVILEGED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "run0"})
 """Programs that make others run as somebody else."""

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from coupler.permission.claim import Claim, CommandClaim, PathClaim, ToolClaim, UrlClaim
 from coupler.permission.inline_code import starts_others
 from coupler.permission.interpreter import is_interpreter
-from coupler.permission.path import is_below
 from coupler.permission.starter import GROUPS
 from coupler.permission.word import Word
+from coupler.runtime.paths import is_below
 
 Lifetime = Literal["session", "project"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coupler.permission.match import glob
-from coupler.permission.path import folded
+from coupler.runtime.paths import folded
 
 _NAMES = (
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc", ".htpasswd"),

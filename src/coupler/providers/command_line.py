@@ -22,7 +22,6 @@ from coupler.agent.text import whole_text
 from coupler.client.confinement import Confinement
 from coupler.client.policy import PolicyName
 from coupler.mcp.servers import merged
-from coupler.process import SpawnError
 from coupler.providers.errors import ProviderError
 from coupler.providers.memory import Memory
 from coupler.providers.registry import ENTRIES, Entry
@@ -30,6 +29,7 @@ from coupler.providers.running import Ending, Invocation, run_program
 from coupler.providers.said import Outcome
 from coupler.providers.scratch import Scratch
 from coupler.providers.showing import Showing
+from coupler.runtime.environment import SpawnError
 from coupler.schema.v1 import McpServer, StopReason
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from coupler.process import Child, Environment, Job
-from coupler.process.child import APART
+from coupler.runtime.commands import Job
+from coupler.runtime.environment import Environment
+from coupler.runtime.process import APART, Child
 from coupler.wire.frames import DEFAULT_LIMIT, FrameBuffer
 
 LEFT_RUNNING_GRACE = 1.0

@@ -10,7 +10,7 @@ import re
 import stat
 import time
 
-from coupler.home import data_directory
+from coupler.runtime.directories import data_directory
 
 LAUNCHERS = frozenset(
     {"bun", "bunx", "coupler", "deno", "env", "node", "npm", "npx", "pipx", "pnpx", "python", "ruby", "sh"}

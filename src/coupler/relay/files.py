@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 from coupler.client.files import FileAccess, Files
 from coupler.client.reasons import OUTSIDE_ROOTS
-from coupler.files.boundary import find_inside
-from coupler.files.errors import OutsideRootsError
 from coupler.permission.action import Action
+from coupler.runtime.files import OutsideRootsError, find_inside
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     ReadTextFileRequest,
     ReadTextFileResponse,
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
-from coupler.thread import in_thread
 from coupler.wire.errors import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:

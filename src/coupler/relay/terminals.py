@@ -12,10 +12,10 @@ from msgspec import UNSET
 
 from coupler.client.reasons import OUTSIDE_ROOTS
 from coupler.client.terminals import Terminals
-from coupler.files.boundary import find_inside
-from coupler.files.errors import OutsideRootsError
 from coupler.permission.action import Action
 from coupler.relay.live_output import LiveOutput
+from coupler.runtime.files import OutsideRootsError, find_inside
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CreateTerminalRequest,
     CreateTerminalResponse,
@@ -28,7 +28,6 @@ from coupler.schema.v1 import (
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
 )
-from coupler.thread import in_thread
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Secrets in logs: the formatter in front of a handler, and what a handler says when it fails.
 
-`coupler.logs` stands below this layer and knows nothing of secrets; whoever knows them calls `mask_logs`.
+`coupler.runtime.logs` stands below this layer and knows nothing of secrets; who knows them calls `mask_logs`.
 """
 
 from __future__ import annotations

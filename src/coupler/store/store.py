@@ -8,7 +8,7 @@ import time
 from concurrent.futures import Future
 from weakref import WeakValueDictionary
 
-from coupler.home import NoHomeError, store_file
+from coupler.runtime.directories import NoHomeError, store_file
 from coupler.store.choices import ChoiceRecord, forget_choices, read_choices, remember_choices
 from coupler.store.cursor import Query, Seal
 from coupler.store.database import Database, Synchronous

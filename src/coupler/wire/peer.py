@@ -28,9 +28,9 @@ from coupler.wire.request import Request, internal_error
 from coupler.wire.transport import Transport
 
 if sys.version_info < (3, 11, 4):
-    from coupler import timeouts
+    from coupler.runtime import threads
 
-    timeouts.install()
+    threads.install()
 
 log = logging.getLogger("coupler.wire")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coupler.extras import need
+from coupler.runtime.extras import need
 
 
 def need_packages() -> None:

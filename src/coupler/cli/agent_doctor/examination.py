@@ -33,7 +33,7 @@ from coupler.inspect.desk import allow, reject
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import ScriptedClient
 from coupler.inspect.trace import Trace
-from coupler.process.descendants import Process, processes_below, still_alive
+from coupler.runtime.process import Process, processes_below, still_alive
 
 CAPABILITIES = {"auth": {"terminal": True}}
 """Nothing but logins in a terminal: an agent under examination touches nothing through us."""

@@ -20,7 +20,7 @@ from coupler.cli.mcp_servers import servers_of
 from coupler.cli.options import ALLOW, CWD, DENY, FILES, MCP, MODE, MODEL, OPTION, RECORD, TERMINALS, pairs
 from coupler.cli.policy_choice import PERMISSIONS, policy_of, refuse_unhonoured
 from coupler.cli.signals import signals_heard
-from coupler.extras import MissingExtraError, need
+from coupler.runtime.extras import MissingExtraError, need
 
 if TYPE_CHECKING:
     from coupler.cli.chat.front import Front

@@ -11,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from coupler.home import NoHomeError, data_directory
+from coupler.runtime.directories import NoHomeError, data_directory
 
 MOST_ENTRIES = 1_000
 MOST_BYTES = 4 * 1024 * 1024

@@ -25,8 +25,8 @@ _NAME = re.compile(rb"^name:[ \t]*[\"']?([A-Za-z0-9][\w.-]*)", re.MULTILINE)
 
 def agents(has_help: bool) -> Iterator[Name]:
     """Those of the catalogue, and those of a coupler.toml that counts here."""
-    from coupler.catalogue import entries
     from coupler.catalogue.known import known
+    from coupler.catalogue.lookup import entries
     from coupler.config import ConfigError
 
     try:
@@ -101,7 +101,7 @@ def _rows(query: str) -> list[Any]:
     from coupler.cli.doctor.database import opened
     from coupler.config import load
     from coupler.config.keys import STORE
-    from coupler.home import store_file
+    from coupler.runtime.directories import store_file
 
     path = Path(load(None, environ=os.environ)[STORE] or store_file())
     if not path.is_file():

@@ -112,7 +112,7 @@ def _keep_logs_away() -> None:
     """What is logged on the way would stand between the lines; whoever wants to see it says so."""
     import logging
 
-    from coupler.logs import VARIABLE, LogSettingError, send_logs_to_stderr
+    from coupler.runtime.logs import VARIABLE, LogSettingError, send_logs_to_stderr
 
     logging.captureWarnings(True)
     try:
@@ -137,7 +137,7 @@ def _leave(code: int) -> NoReturn:
 
 def _end_what_was_started() -> None:
     """Servers that were left in good order have ended by now."""
-    from coupler.process.descendants import Descendants
+    from coupler.runtime.process import Descendants
 
     started = Descendants()
     if not started.alive():

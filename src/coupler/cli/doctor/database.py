@@ -50,7 +50,7 @@ class SeenTrust:
 
 def trust_of(store: str | None, patience: float) -> SeenTrust:
     """What is kept in the store that the user has set, else in the usual one."""
-    from coupler.home import NoHomeError, store_file
+    from coupler.runtime.directories import NoHomeError, store_file
 
     try:
         return SeenTrust(Path(store or store_file()), patience)

@@ -21,17 +21,17 @@ LEAST_SPACE = 200_000_000
 
 def examine(section: Section, circumstances: Circumstances) -> None:
     """One after the other. Nothing is made or written for it."""
-    from coupler import home
+    from coupler.runtime import directories
 
-    section.facts["COUPLER_HOME"] = os.environ.get(home.VARIABLE)
-    _look_at(section, "settings", lambda: home.config_directory(os.environ))
-    _look_at(section, "data", home.data_directory)
-    _look_at(section, "cache", home.cache_directory)
+    section.facts["COUPLER_HOME"] = os.environ.get(directories.VARIABLE)
+    _look_at(section, "settings", lambda: directories.config_directory(os.environ))
+    _look_at(section, "data", directories.data_directory)
+    _look_at(section, "cache", directories.cache_directory)
     _look_at(section, "temporary", tempfile.gettempdir)
 
 
 def _look_at(section: Section, about: str, place: Callable[[], str | None]) -> None:
-    from coupler.home import VARIABLE
+    from coupler.runtime.directories import VARIABLE
 
     try:
         found = place()

@@ -54,7 +54,7 @@ def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool
     """The file of `coupler login coder`, whose keys are from now on not shown; whether it can be read."""
     from coupler.coder.model.credentials import credentials_file, stored_credentials
     from coupler.coder.model.errors import ModelError
-    from coupler.home import NoHomeError
+    from coupler.runtime.directories import NoHomeError
 
     try:
         file = credentials_file()

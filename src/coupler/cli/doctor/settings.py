@@ -184,7 +184,7 @@ def _look_at_variables(section: Section) -> None:
     from difflib import get_close_matches
 
     from coupler.config.keys import SCHEMA
-    from coupler.logs import LogSettingError, log_level
+    from coupler.runtime.logs import LogSettingError, log_level
 
     known = [*OWN_VARIABLES, *(key.variable for key in SCHEMA.keys if key.variable)]
     found = sorted(name for name in os.environ if name.startswith("COUPLER_"))

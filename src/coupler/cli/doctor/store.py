@@ -34,7 +34,7 @@ LOCKED, NO_DATABASE, DAMAGED = (5, 6), 26, 11
 def examine(section: Section, circumstances: Circumstances) -> None:
     """The file of the sessions, and the one of LangChain's conversations if there is one."""
     from coupler.config import keys
-    from coupler.home import NoHomeError, store_file
+    from coupler.runtime.directories import NoHomeError, store_file
 
     try:
         path = Path(circumstances.config[keys.STORE] or store_file())

@@ -20,7 +20,7 @@ MOST_PROBLEMS = 5
 def examine(section: Section, circumstances: Circumstances) -> None:
     """All of them, as `coupler workflows validate` does."""
     from coupler.config import ConfigError
-    from coupler.extras import MissingExtraError
+    from coupler.runtime.extras import MissingExtraError
     from coupler.workflow.packages import need_packages
 
     directory = circumstances.directory

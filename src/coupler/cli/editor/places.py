@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from coupler.home import home_directory
+from coupler.runtime.directories import home_directory
 
 FLATPAK_ZED = {"dev.zed.Zed": "Zed by Flatpak", "dev.zed.Zed-Preview": "Zed Preview by Flatpak"}
 VSCODE_FAMILY = {

@@ -190,7 +190,7 @@ def _module(target: str, module: str) -> Served:
 
 
 def _nearest_agent(name: str) -> str | None:
-    from coupler.catalogue import entries
+    from coupler.catalogue.lookup import entries
     from coupler.config.errors import ConfigError
 
     try:
@@ -202,7 +202,7 @@ def _nearest_agent(name: str) -> str | None:
 
 def _agent(name: str, *, has_model: bool = False) -> Served:
     """One that `coupler agents` lists; a profile of the coder among them."""
-    from coupler.catalogue import chosen_for
+    from coupler.catalogue.choice import chosen_for
     from coupler.catalogue.lookup import configuration, is_coder, joined
     from coupler.client.errors import AgentError
     from coupler.config.errors import ConfigError
@@ -237,7 +237,7 @@ def _agent(name: str, *, has_model: bool = False) -> Served:
 
 def _command(words: Sequence[str]) -> Served:
     """Any ACP agent by its command line; one word may be a name of the catalogue."""
-    from coupler.catalogue import find
+    from coupler.catalogue.lookup import find
     from coupler.config.errors import ConfigError
 
     try:

@@ -101,7 +101,7 @@ def init(
 def _place(directory: str | None, *, is_users: bool) -> Place:
     from coupler.cli.init.writing import Place
     from coupler.config.lookup import project_directory
-    from coupler.home import config_directory, home_directory
+    from coupler.runtime.directories import config_directory, home_directory
 
     if is_users and directory is not None:
         refuse("--user and a DIRECTORY exclude each other", PROGRAM)

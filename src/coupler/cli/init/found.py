@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from coupler.catalogue import Entry
+    from coupler.catalogue.entry import Entry
     from coupler.config import Config
 
 CODER = "coder"
@@ -58,7 +58,7 @@ def look_around(config: Config) -> Found:
 def _local_models() -> Sequence[str]:
     """Those that `coupler models` has installed."""
     from coupler.coder.model.local_file import installed_files
-    from coupler.home import NoHomeError
+    from coupler.runtime.directories import NoHomeError
 
     try:
         return [f"local:{file.stem}" for file in installed_files()]
@@ -68,7 +68,8 @@ def _local_models() -> Sequence[str]:
 
 def _installed(config: Config) -> Sequence[str]:
     """Not those that `npx` would fetch: that is everything, and takes its time."""
-    from coupler.catalogue import choose, is_coder, joined
+    from coupler.catalogue.choice import choose
+    from coupler.catalogue.lookup import is_coder, joined
     from coupler.client.errors import AgentError
 
     names = []

@@ -83,7 +83,7 @@ def has_untrusted(place: Place) -> bool:
     """Whether something is left there that the user would have to trust before it is used."""
     from coupler.cli.kept import user_store
     from coupler.config import load
-    from coupler.extras import MissingExtraError
+    from coupler.runtime.extras import MissingExtraError
     from coupler.workflow.errors import WorkflowError
 
     if place.is_users:

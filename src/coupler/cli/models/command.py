@@ -128,7 +128,7 @@ def _installed(name: str) -> Path:
 
 def _list(*, as_json: bool) -> None:
     from coupler.cli.models.listing import as_lines, rows
-    from coupler.home import NoHomeError
+    from coupler.runtime.directories import NoHomeError
 
     try:
         found = rows()

@@ -25,7 +25,7 @@ from coupler.cli.refusal import complain, refuse
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.local_file import ENDING, facts_of, models_directory
 from coupler.coder.model.local_known import ENGINE, KNOWN, USUAL, KnownModel
-from coupler.home import NoHomeError
+from coupler.runtime.directories import NoHomeError
 
 PROGRAM = "coupler models"
 

@@ -18,7 +18,7 @@ from coupler.cli.run.front import CommandFront, RehearsalFront
 from coupler.cli.run.screen import Screen
 from coupler.cli.signals import signals_heard
 from coupler.config import ConfigError
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 from coupler.store.errors import StoreError
 from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowError
 

@@ -14,7 +14,7 @@ import msgspec
 
 from coupler.cli.run.answers import NO, YES
 from coupler.cli.sessions.wording import clean, one_line
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 from coupler.workflow.engine.front import Answer, Approval
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import as_input

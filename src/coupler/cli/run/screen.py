@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 from coupler.workflow.journal.happenings import RunFinished, RunResumed
 
 if TYPE_CHECKING:

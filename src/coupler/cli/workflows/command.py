@@ -211,7 +211,7 @@ def _library() -> Iterator[Library]:
     """The workflows that can be used here; what is wrong with them ends the command with a sentence."""
     from coupler.cli.workflows.check import relative
     from coupler.config import ConfigError
-    from coupler.extras import MissingExtraError
+    from coupler.runtime.extras import MissingExtraError
     from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
     from coupler.workflow.language.library import Library
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from coupler.coder.commands.written import Written
 from coupler.coder.session_memory import keep, recalled
 from coupler.coder.shortening import one_line
-from coupler.process import Environment, Job
-from coupler.process.guard import Guard
+from coupler.runtime.commands import Job
+from coupler.runtime.environment import Environment
+from coupler.runtime.guard import Guard
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coupler.coder.commands.sandbox_line import View, sandbox_line
-from coupler.home import NoHomeError, config_directory, data_directory, home_directory
-from coupler.process import Environment, SpawnError
-from coupler.process.command import find_outside
-from coupler.process.result import result_of
-from coupler.thread import in_thread
+from coupler.runtime.commands import result_of
+from coupler.runtime.directories import NoHomeError, config_directory, data_directory, home_directory
+from coupler.runtime.environment import Environment, SpawnError, find_outside
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from coupler.process.capture import Capture
+from coupler.runtime.commands import Capture
 
 if TYPE_CHECKING:
     from coupler.coder.outputs.outputs import OutputFile, Outputs

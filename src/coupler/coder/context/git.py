@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from coupler.coder.shortening import one_line
-from coupler.process import Environment, SpawnError
-from coupler.process.command import find_outside
-from coupler.process.result import result_of
+from coupler.runtime.commands import result_of
+from coupler.runtime.environment import Environment, SpawnError, find_outside
 
 LIMIT = 3.0
 """Seconds that all of it has."""

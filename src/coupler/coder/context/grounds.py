@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coupler.config.lookup import is_repository
-from coupler.home import config_directory, home_directory
+from coupler.runtime.directories import config_directory, home_directory
 
 
 class Ground(NamedTuple):

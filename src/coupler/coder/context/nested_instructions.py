@@ -23,8 +23,7 @@ from coupler.coder.compaction.conversation import visible_messages
 from coupler.coder.context.grounds import Ground, directories_down, project_grounds
 from coupler.coder.context.instructions import Instruction, instructions_at
 from coupler.coder.context.reading import Reader
-from coupler.files.boundary import find_inside
-from coupler.files.errors import OutsideRootsError
+from coupler.runtime.files import OutsideRootsError, find_inside
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

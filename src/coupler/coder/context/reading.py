@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 from coupler.agent.editor_files import EditorFiles
 from coupler.agent.errors import EditorError
-from coupler.files import disk
-from coupler.files.boundary import FilePath, find_inside
-from coupler.files.errors import OutsideRootsError, UnsuitableFileError
 from coupler.permission.sensitive import is_sensitive
+from coupler.runtime import files
+from coupler.runtime.files import FilePath, OutsideRootsError, UnsuitableFileError, find_inside
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
@@ -46,7 +45,7 @@ class Reader:
                 return None
             text = await self._unsaved(path)
             if text is None:
-                text = self._decoded(await asyncio.to_thread(disk.read, place), path)
+                text = self._decoded(await asyncio.to_thread(files.read, place), path)
             if "\0" in text:
                 raise UnsuitableFileError("it is not text")
         except FileNotFoundError:
@@ -81,7 +80,7 @@ def text_on_disk(path: str, bounds: str | None) -> str:
         place = _find(path, bounds)
         if place is None:
             raise FileNotFoundError("it is not there")
-        content = disk.read(place)
+        content = files.read(place)
     except (OSError, UnsuitableFileError, OutsideRootsError) as error:
         raise ValueError(_reason(error, path)) from None
     if b"\0" in content:

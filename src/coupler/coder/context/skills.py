@@ -25,7 +25,7 @@ from coupler.coder.context.front_matter import Document, read_document
 from coupler.coder.context.grounds import Ground, project_grounds, user_ground
 from coupler.coder.context.reading import Reader, text_on_disk
 from coupler.coder.shortening import cut, one_line
-from coupler.home import home_directory
+from coupler.runtime.directories import home_directory
 
 FILE = "SKILL.md"
 FOLDERS = (".coupler/skills", ".agents/skills", ".claude/skills")

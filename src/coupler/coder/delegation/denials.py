@@ -11,7 +11,7 @@ from coupler.permission.action import Action
 from coupler.permission.choices import Choices
 from coupler.permission.engine import Permissions
 from coupler.permission.rule import Rule
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 
 
 class Denials:

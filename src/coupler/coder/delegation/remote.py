@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.ledger import text_content
-from coupler.catalogue import chosen_for
+from coupler.catalogue.choice import chosen_for
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
 from coupler.client.opening import OpeningOptions
@@ -29,8 +29,8 @@ from coupler.mcp.servers import merged
 from coupler.providers.registry import ENTRIES
 from coupler.relay.mirror import Mirror
 from coupler.relay.terminals import release
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Terminal, ToolCallContent
-from coupler.thread import in_thread
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from coupler.coder.shortening import cut, one_line
-from coupler.process import Environment, SpawnError
-from coupler.process.result import Result, result_of
+from coupler.runtime.commands import Result, result_of
+from coupler.runtime.environment import Environment, SpawnError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -22,7 +22,7 @@ from coupler.coder.model.keyring import Keyring, missing_key
 from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, PROVIDERS, provider_of
 from coupler.coder.model.unreadable_calls import UnreadableCalls
 from coupler.coder.model.window import SMALL_WINDOW, USUAL_WINDOW
-from coupler.extras import MissingExtraError, need
+from coupler.runtime.extras import MissingExtraError, need
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import AgentMiddleware

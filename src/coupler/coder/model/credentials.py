@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from coupler.coder.model.errors import ModelError
-from coupler.home import NoHomeError, data_directory
+from coupler.runtime.directories import NoHomeError, data_directory
 
 log = logging.getLogger("coupler.coder")
 

@@ -22,8 +22,8 @@ from pydantic import PrivateAttr, SecretStr
 from coupler.coder.model.local_file import facts_of, model_file
 from coupler.coder.model.local_known import ENGINE
 from coupler.coder.model.local_server import LocalServer
-from coupler.extras import MissingExtraError
-from coupler.thread import in_thread
+from coupler.runtime.extras import MissingExtraError
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from langchain_core.outputs import ChatGenerationChunk, ChatResult

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.local_known import KNOWN
-from coupler.home import data_directory
+from coupler.runtime.directories import data_directory
 
 if TYPE_CHECKING:
     from coupler.coder.model.choice import ModelChoice

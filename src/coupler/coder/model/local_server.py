@@ -17,7 +17,7 @@ from coupler.coder.model.errors import ModelError
 from coupler.coder.model.keyring import VARIABLE
 from coupler.coder.model.local_known import ENGINE
 from coupler.coder.model.provider import PROVIDERS
-from coupler.process.ring import Ring
+from coupler.runtime.process import Ring
 
 log = logging.getLogger("coupler.coder")
 

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from coupler.coder.model.errors import ModelError
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from coupler.coder.model.choice import ModelChoice

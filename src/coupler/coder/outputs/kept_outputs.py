@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import ToolMessage
 
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest

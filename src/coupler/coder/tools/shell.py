@@ -16,8 +16,8 @@ from langchain_core.tools import BaseTool
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
 from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.commands.written import Written
-from coupler.files.boundary import find_inside
-from coupler.thread import in_thread
+from coupler.runtime.files import find_inside
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

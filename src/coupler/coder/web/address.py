@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urldefrag
 
 from coupler.coder.web.errors import FetchError
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     import httpx

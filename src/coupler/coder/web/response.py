@@ -14,7 +14,7 @@ from msgspec import Struct
 from coupler.__about__ import __version__
 from coupler.coder.web.address import resolved
 from coupler.coder.web.errors import FetchError
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     import httpx

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coupler.coder.web.errors import FetchError
-from coupler.process import Environment
-from coupler.process.result import result_of
+from coupler.runtime.commands import result_of
+from coupler.runtime.environment import Environment
 
 if TYPE_CHECKING:
     from coupler.coder.web.response import Response

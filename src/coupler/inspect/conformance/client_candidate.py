@@ -13,8 +13,7 @@ from coupler.inspect.conformance.play import command_of
 from coupler.inspect.conformance.scenario import Scenario
 from coupler.inspect.scripted_agent import CLIENT_PID
 from coupler.inspect.trace import Trace, TraceError
-from coupler.process.child import Child
-from coupler.process.ring import Ring
+from coupler.runtime.process import Child, Ring
 from coupler.wire.pipes import PipeTransport
 
 AGENT_WORD = "{agent}"

@@ -13,7 +13,7 @@ from coupler.inspect.conformance.examination import CannotStart, judge
 from coupler.inspect.conformance.report import Report, Result
 from coupler.inspect.conformance.scenario import Scenario, scenarios
 from coupler.inspect.trace import Trace
-from coupler.process.errors import SpawnError
+from coupler.runtime.environment import SpawnError
 
 AT_A_TIME = 2
 """How many scenarios run at once."""

@@ -78,8 +78,8 @@ def _decoded(name: str, workflow_file: str) -> Json:
 @lru_cache(maxsize=64)
 def _check(schema: bytes) -> None:
     """Raise `StepError` for what cannot be asked for, before an agent is started for it."""
-    from coupler.extras import MissingExtraError
     from coupler.mcp.shape import shape_of
+    from coupler.runtime.extras import MissingExtraError
 
     try:
         shape_of(msgspec.json.decode(schema))

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from coupler.catalogue import is_coder
-from coupler.catalogue import joined as joined_with_known
-from coupler.catalogue.lookup import configuration
+from coupler.catalogue.lookup import configuration, is_coder
+from coupler.catalogue.lookup import joined as joined_with_known
 from coupler.client.errors import AgentError
 from coupler.client.opening import OpeningOptions
 from coupler.config import keys
@@ -21,8 +20,8 @@ from coupler.config.errors import ConfigError
 from coupler.mcp.errors import shown
 from coupler.mcp.servers import merged
 from coupler.providers.command_line import READ_ONLY
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
-from coupler.thread import in_thread
 from coupler.workflow.agents.briefing import Briefing, briefing_of, rendered
 from coupler.workflow.agents.connected import Earlier, Order
 from coupler.workflow.agents.failures import step_error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from coupler.client.opening import OpeningOptions
 from coupler.client.remote import RemoteAgent
 from coupler.client.session import RemoteSession
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 from coupler.workflow.agents.start import Start, made
 
 if TYPE_CHECKING:

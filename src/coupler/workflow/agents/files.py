@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import UNSET
 
 from coupler.client.files import FileAccess, Files, refusal
-from coupler.files import disk
-from coupler.files.boundary import FilePath, find_inside
 from coupler.relay.reasons import NOT_PERMITTED
+from coupler.runtime import files
+from coupler.runtime.files import FilePath, find_inside
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     Diff,
     ReadTextFileRequest,
@@ -22,7 +23,6 @@ from coupler.schema.v1 import (
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
-from coupler.thread import in_thread
 from coupler.wire.errors import RpcError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ async def change_of(path: str, text: str, session: RemoteSession, opened: OpenFi
     try:
         found = None if opened is None or not opened.can_read else await _found(opened, path, session)
         if opened is None or found is None:
-            old = await in_thread(lambda: disk.read(find_inside(path, session.cwd, session.roots)).decode())
+            old = await in_thread(lambda: files.read(find_inside(path, session.cwd, session.roots)).decode())
         else:
             old = await opened.read(found)
     except FileNotFoundError:

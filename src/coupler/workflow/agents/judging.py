@@ -17,9 +17,9 @@ from coupler.client.action import action_of
 from coupler.client.policy import PermissionRequest
 from coupler.client.rules import READING_KINDS
 from coupler.events import ToolCall
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import ToolCallLocation
 from coupler.store.errors import StoreError
-from coupler.thread import in_thread
 from coupler.workflow.agents.files import change_of
 from coupler.workflow.agents.permission_question import question_about
 from coupler.workflow.agents.telling import MOST_SHOWN, Telling, shortened

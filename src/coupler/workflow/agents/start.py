@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.agent.target import is_file, split
-from coupler.catalogue import Chosen, chosen_for, is_coder
+from coupler.catalogue.choice import Chosen, chosen_for
+from coupler.catalogue.lookup import is_coder
 from coupler.client.errors import AgentError
 from coupler.client.offer import Offer
 from coupler.coupling import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect
-from coupler.process.command import split_command
-from coupler.process.errors import SpawnError
 from coupler.providers.registry import ENTRIES, provider
+from coupler.runtime.environment import SpawnError, split_command
 from coupler.workflow.agents.offer import StepOffer
 
 if TYPE_CHECKING:

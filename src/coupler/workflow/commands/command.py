@@ -17,12 +17,10 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from coupler.process.capture import Capture
-from coupler.process.child import READ_BYTES
-from coupler.process.environment import Environment
-from coupler.process.errors import SpawnError
-from coupler.process.job import Job
-from coupler.process.watch import Watch
+from coupler.runtime.commands import Capture, Job
+from coupler.runtime.environment import Environment, SpawnError
+from coupler.runtime.guard import Watch
+from coupler.runtime.process import READ_BYTES
 from coupler.workflow.commands.output import parsed_output
 from coupler.workflow.commands.quoting import make_script
 from coupler.workflow.engine.attempt import Attempt

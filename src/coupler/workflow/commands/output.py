@@ -7,8 +7,8 @@ import re
 
 import msgspec
 
-from coupler.extras import MissingExtraError
 from coupler.mcp.shape import Shape, ShapeError, shape_of
+from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import StepError
 from coupler.workflow.language.definition import Json, Run
 from coupler.workflow.language.neighbour import read_neighbour

@@ -12,10 +12,10 @@ from coupler.agent.agent import Agent
 from coupler.agent.command import Command
 from coupler.agent.serve_options import NO_STORE
 from coupler.config.errors import ConfigError
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
+from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import StopReason
 from coupler.store.errors import StoreError
-from coupler.thread import in_thread
 from coupler.workflow.editor.lookout import Lookout
 from coupler.workflow.editor.resumption import FROM_WHERE_IT_WAS, Resumption
 from coupler.workflow.editor.shelf import Shelf, Shelved, read_alone

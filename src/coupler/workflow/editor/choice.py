@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from coupler.agent.kept_trust import KeptTrust
-from coupler.secrets import Masker, declared_secrets
+from coupler.secrets.masker import Masker
+from coupler.secrets.source import declared_secrets
 from coupler.workflow.editor.arguments import hint_of, words_in
 from coupler.workflow.editor.input_form import asked_for, wanted
 from coupler.workflow.editor.wording import not_trusted, not_valid, unknown_name, wrong_inputs

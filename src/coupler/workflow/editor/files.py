@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coupler.agent.editor_files import EditorFiles
-from coupler.files.boundary import FilePath, find_inside
-from coupler.files.errors import OutsideRootsError
+from coupler.runtime.files import FilePath, OutsideRootsError, find_inside
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

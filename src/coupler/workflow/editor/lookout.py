@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from coupler.thread import in_thread
+from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.shelf import Shelf, look_at, state_of
 
 if TYPE_CHECKING:

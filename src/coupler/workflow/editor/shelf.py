@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from coupler.agent.command import Command
 from coupler.config.errors import ConfigError, shown
 from coupler.config.lookup import project_workflows, workflows_directory
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.editor.arguments import hint_of
 from coupler.workflow.language.slash_commands import no_command
 from coupler.workflow.packages import need_packages

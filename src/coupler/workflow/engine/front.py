@@ -13,7 +13,7 @@ from coupler.workflow.language.definition import Input, Json
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
-    from coupler.files.boundary import FilePath
+    from coupler.runtime.files import FilePath
 
 By = Literal["user", "option", "default", "timeout", "rule", "nobody"]
 

@@ -12,7 +12,7 @@ from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Agent, Approve, Ask, Converse, Run, Set, Step, Stop
 
 if TYPE_CHECKING:
-    from coupler.process.watch import Watch
+    from coupler.runtime.guard import Watch
     from coupler.workflow.engine.attempt import Attempt
 
 

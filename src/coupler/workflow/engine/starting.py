@@ -17,7 +17,7 @@ from msgspec import UNSET
 from coupler.config.errors import shown
 from coupler.mcp.servers import variables_of
 from coupler.permission.choices import Choices
-from coupler.process.watch import Watch
+from coupler.runtime.guard import Watch
 from coupler.schema.v1 import McpServer
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents

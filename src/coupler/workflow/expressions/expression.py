@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coupler.config.errors import shown
-from coupler.extras import need
+from coupler.runtime.extras import need
 from coupler.workflow.errors import StepError, UnknownNameError
 from coupler.workflow.expressions.bounds import Bounds, EvaluationError, MissingNameError, check_length
 from coupler.workflow.expressions.values import as_json, as_text

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from coupler.secrets import Stream
+from coupler.secrets.stream import Stream
 from coupler.store.run_table import RunEntry
 from coupler.workflow.journal.happenings import Happening, Place, Said, Thought, Wrote
 from coupler.workflow.journal.record import kind_of, packed

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, NoReturn
 
 from coupler.config.errors import shown
-from coupler.extras import need
+from coupler.runtime.extras import need
 from coupler.workflow.errors import InvalidWorkflowError, Problem
 from coupler.workflow.language.definition import Json, Position
 

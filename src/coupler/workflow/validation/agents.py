@@ -20,7 +20,7 @@ from coupler.workflow.validation.findings import Findings, inner_node
 from coupler.workflow.validation.views import Views
 
 if TYPE_CHECKING:
-    from coupler.catalogue import Entry
+    from coupler.catalogue.entry import Entry
 
 _NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(acp|native))?")
 _TARGET = re.compile(r"[^\s:]+:[A-Za-z_][A-Za-z0-9_.]*")
@@ -34,7 +34,7 @@ class KnownAgents:
 
     @cached_property
     def _entries(self) -> dict[str, Entry]:
-        from coupler.catalogue import entries
+        from coupler.catalogue.lookup import entries
 
         return entries(self._cwd)
 
@@ -63,7 +63,7 @@ class KnownAgents:
             return str(error), True
 
     def _problem_with_name(self, name: str, form: str | None, workflow: Workflow) -> tuple[str, bool] | None:
-        from coupler.catalogue import choose
+        from coupler.catalogue.choice import choose
         from coupler.client.errors import AgentError
 
         entry = self._entries.get(name)
@@ -83,8 +83,7 @@ class KnownAgents:
         return f"there is no file {shown(place, 100)} with this agent, beside the workflow or here", True
 
     def _problem_with_command(self, agent: str) -> tuple[str, bool] | None:
-        from coupler.process.command import split_command
-        from coupler.process.errors import SpawnError
+        from coupler.runtime.environment import SpawnError, split_command
 
         try:
             program = split_command(agent)[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from coupler.config.errors import shown
-from coupler.extras import MissingExtraError
+from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import WorkflowError
 from coupler.workflow.language.definition import Agent, Converse, Json, Position, Run, Workflow
 from coupler.workflow.language.reading import load

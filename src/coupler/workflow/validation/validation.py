@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coupler.extras import need
+from coupler.runtime.extras import need
 from coupler.workflow.errors import Problem
 from coupler.workflow.language.definition import Workflow
 from coupler.workflow.language.reading import Reading

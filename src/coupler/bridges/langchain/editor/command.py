@@ -6,7 +6,7 @@ import sys
 from typing import Annotated, Any
 
 from coupler.bridges.langchain.editor.tool_use import running_prompt, tool_use
-from coupler.files.boundary import find_inside
+from coupler.runtime.files import find_inside
 
 LONGEST_OUTPUT = 100_000
 """Characters of an output that a model gets at once."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from coupler.bridges.langchain.editor.found import Found
-from coupler.process import Environment, Job
-from coupler.process.job import Listener
+from coupler.runtime.commands import Job, Listener
+from coupler.runtime.environment import Environment
 
 SOURCE = Path(__file__).parents[4]
 START = (

@@ -11,7 +11,7 @@ from coupler.bridges.langchain.editor.tool_use import permitted_use, readable_pl
 from coupler.bridges.langchain.editor.unreadable import missing
 from coupler.bridges.langchain.editor.unsaved import unsaved_texts
 from coupler.bridges.langchain.tool_calls.own_title import Told
-from coupler.files.boundary import FilePath
+from coupler.runtime.files import FilePath
 
 MOST_ENTRIES = 500
 """Entries that are shown."""

@@ -12,9 +12,8 @@ from coupler.bridges.langchain.editor.finding.lines import lines_of
 from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use, place_of, readable_place
 from coupler.bridges.langchain.editor.unreadable import HEAD, UTF_16, check_is_text, missing, size_of
 from coupler.bridges.langchain.tool_calls.own_title import Told
-from coupler.files import disk
-from coupler.files.boundary import FilePath
-from coupler.files.errors import OutsideRootsError, UnsuitableFileError
+from coupler.runtime import files
+from coupler.runtime.files import FilePath, OutsideRootsError, UnsuitableFileError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
@@ -59,7 +58,7 @@ async def _part(use: ToolUse, path: str, offset: int, limit: int) -> tuple[Excer
     place = await asyncio.to_thread(readable_place, path, session)
     size = await asyncio.to_thread(size_of, place)
     if size is not None:
-        if size > disk.LARGEST or not _is_inside(place, session):
+        if size > files.LARGEST or not _is_inside(place, session):
             turn = use.prompt.turn
             part = await turn.own(
                 asyncio.to_thread(
@@ -92,7 +91,7 @@ def _is_inside(place: FilePath, session: Session) -> bool:
 
 
 def _part_on_disk(place: FilePath, offset: int, limit: int, may_go_on: Callable[[], bool]) -> Excerpt:
-    with disk.opened(place) as file:
+    with files.opened(place) as file:
         head = file.read(HEAD)
         check_is_text(head, size_of(place) or 0, place)
         if head.startswith(UTF_16):
@@ -104,12 +103,12 @@ def _part_on_disk(place: FilePath, offset: int, limit: int, may_go_on: Callable[
 
 
 def _check_head(place: FilePath, size: int) -> None:
-    with disk.opened(place) as file:
+    with files.opened(place) as file:
         check_is_text(file.read(HEAD), size, place)
 
 
 def _lossy_text(place: FilePath) -> str:
-    content = disk.read(place)
+    content = files.read(place)
     return content.decode("utf-16" if content.startswith(UTF_16) else "utf-8", "replace")
 
 

@@ -21,8 +21,8 @@ from coupler.bridges.langchain.editor.finding.glob import compiled, expanded
 from coupler.bridges.langchain.editor.finding.lines import LARGEST, shortened
 from coupler.bridges.langchain.editor.finding.tree import SKIPPED
 from coupler.bridges.langchain.editor.found import Found, Hit
-from coupler.process import Environment, Job
-from coupler.process.command import find_outside
+from coupler.runtime.commands import Job
+from coupler.runtime.environment import Environment, find_outside
 
 ALIKE = re.compile(
     r"""\( (?: \?: | (?!\?) ) | \| |

@@ -19,9 +19,9 @@ from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use, re
 from coupler.bridges.langchain.editor.unreadable import missing
 from coupler.bridges.langchain.editor.unsaved import unsaved_texts
 from coupler.bridges.langchain.tool_calls.own_title import Told
-from coupler.files.boundary import FilePath
 from coupler.permission.action import Action
-from coupler.process import SpawnError
+from coupler.runtime.environment import SpawnError
+from coupler.runtime.files import FilePath
 
 MOST_FILES = 500
 MOST_LINES = 300

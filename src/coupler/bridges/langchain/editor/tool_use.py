@@ -26,9 +26,8 @@ from coupler.bridges.langchain.current import Current, HeldUpError, current
 from coupler.bridges.langchain.tool_calls.arguments import absolute, relative
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
 from coupler.bridges.langchain.tool_calls.own_title import Title, Told
-from coupler.files.boundary import FilePath, find_inside
-from coupler.files.errors import FileChangedError, UnsuitableFileError
-from coupler.process import SpawnError
+from coupler.runtime.environment import SpawnError
+from coupler.runtime.files import FileChangedError, FilePath, UnsuitableFileError, find_inside
 from coupler.schema.v1 import ToolCallLocation, ToolKind
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from coupler.files import disk
-from coupler.files.boundary import FilePath
-from coupler.files.errors import UnsuitableFileError
-from coupler.files.text import decoded
+from coupler.runtime import files
+from coupler.runtime.files import FilePath, UnsuitableFileError, decoded
 
 HEAD = 8192
 """Bytes at the beginning of a file by which text is told from other things."""
@@ -50,7 +48,7 @@ def check_can_be_known(place: FilePath) -> None:
     size = size_of(place)
     if size is None:
         return
-    content = disk.read(place)
+    content = files.read(place)
     check_is_text(content[:HEAD], size, place)
     decoded(content, place, "change it with a command, as `iconv` or `sed`")
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from coupler.agent.editor_files import EditorFiles
 from coupler.agent.errors import EditorError
-from coupler.files.boundary import find_inside
-from coupler.files.errors import OutsideRootsError, UnsuitableFileError
-from coupler.permission.path import is_below
+from coupler.runtime.files import OutsideRootsError, UnsuitableFileError, find_inside
+from coupler.runtime.paths import is_below
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

@@ -16,7 +16,7 @@ from coupler.bridges.langchain.editor.edits import Edit, edited, in_style
 from coupler.bridges.langchain.editor.reading import File
 from coupler.bridges.langchain.editor.tool_use import ToolUse, place_of, tool_use
 from coupler.bridges.langchain.editor.unreadable import check_can_be_known, missing, size_of
-from coupler.files.errors import FileChangedError
+from coupler.runtime.files import FileChangedError
 
 AROUND = 3
 """Lines that are shown around a change in a file that is too long to be shown whole."""

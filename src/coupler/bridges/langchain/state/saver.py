@@ -24,7 +24,7 @@ from coupler.agent.serve_options import NO_STORE
 from coupler.bridges.langchain.state.saver_in_threads import SaverInThreads, Work
 from coupler.bridges.langchain.state.serializer import Serializer
 from coupler.config import keys
-from coupler.home import store_file
+from coupler.runtime.directories import store_file
 from coupler.store.database import make_private_directory
 from coupler.store.errors import translated
 from coupler.store.thread import StoreThread

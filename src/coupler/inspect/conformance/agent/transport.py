@@ -25,7 +25,7 @@ from coupler.inspect.conformance.candidate import NO_SUCH_SESSION, Candidate, de
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_client import Answer, ScriptedClient
 from coupler.inspect.trace import Entry, Exchange, Trace
-from coupler.process.descendants import Process, processes_below, still_alive
+from coupler.runtime.process import Process, processes_below, still_alive
 
 LONG_LINE = 8 * 1024 * 1024
 """Bytes; a photo or a long file in a prompt is as much."""

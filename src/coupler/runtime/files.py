@@ -1,4 +1,4 @@
-"""The files of the disk, by paths that were found inside of the boundary.
+"""Reads and replaces files inside of a session's directories.
 
 Between the judgement and the opening somebody may put a link in the place of a directory or file. So each
 part is opened from the one before it, and a link is refused wherever it turns up. A file is replaced whole
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import BinaryIO, NamedTuple
 
-from coupler.files.boundary import FilePath
-from coupler.files.errors import FileChangedError, OutsideRootsError, UnsuitableFileError
+from coupler.runtime.paths import Place, UnjudgeablePathError, is_below, locate, split
 
 LARGEST = 10_000_000
 """Bytes of a file that is read or written: more is no work for an editor or a model."""
@@ -325,3 +326,110 @@ def changed(path: FilePath) -> FileChangedError:
     return FileChangedError(
         f"{path.shown!r} has changed since it was read: read it again before you write it"
     )
+
+
+# Which file a path means, and that it lies in the session's directories.
+#
+# Paths are judged by where they really lead, as the permission rules judge them. What cannot be said for sure
+# is outside.
+
+
+class FilePath(NamedTuple):
+    """A path inside of the boundary. No part of it was a link when it was judged."""
+
+    root: str
+    """The session's directory that it is in, links resolved."""
+    below: tuple[str, ...]
+    """The way from there."""
+    shown: str
+    """The path for people and editors: it begins with the directory as the client wrote it."""
+
+    @property
+    def real(self) -> str:
+        return os.path.join(self.root, *self.below)
+
+    @property
+    def name(self) -> str:
+        return self.below[-1] if self.below else os.path.basename(self.root) or self.root
+
+
+def find_inside(path: str | os.PathLike[str], cwd: str, roots: Sequence[str]) -> FilePath:
+    """The file that a path means, which may be relative to `cwd`; it need not exist."""
+    text = _text(os.fspath(path))
+    if "\0" in text:
+        raise ValueError(f"the path {text!r} holds a NUL character, which no file name can")
+    try:
+        targets = locate(os.path.join(cwd, text)).targets
+    except UnjudgeablePathError as error:
+        raise OutsideRootsError(f"{text!r} {error}: {_advice(roots)}") from None
+    if len(targets) > 1:
+        message = f"{text!r} goes back out of a link, which can mean two files: write it without '..'"
+        raise OutsideRootsError(message)
+    for root, real in _resolved(roots):
+        if is_below(targets[0], real):
+            below = split(targets[0])[len(split(real)) :]
+            return FilePath(real, below, os.path.join(root, *below))
+    raise OutsideRootsError(f"{text!r} is outside of the session's directories: {_advice(roots)}")
+
+
+def _text(path: object) -> str:
+    if isinstance(path, str):
+        return str.__str__(path)
+    raise TypeError(f"a path is text, not {type(path).__name__}")
+
+
+def _resolved(roots: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for root in roots:
+        try:
+            place: Place = locate(root)
+        except UnjudgeablePathError:
+            continue
+        if len(place.targets) == 1:
+            yield root, place.targets[0]
+
+
+def _advice(roots: Sequence[str]) -> str:
+    return f"use a path below {' or '.join(repr(root) for root in roots)}"
+
+
+# Text as it is in files: UTF-8, whole, and counted in lines.
+
+
+def decoded(content: bytes, place: FilePath, advice: str) -> str:
+    """A file's bytes as text; `advice` says what to do with those that are none."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{content[error.start]:02x} at position {error.start}"
+        raise UnsuitableFileError(f"{place.shown!r} is not UTF-8 text ({byte}): {advice}") from None
+
+
+def encoded(text: str, place: FilePath) -> bytes:
+    """A file's new text as bytes, unless they are too many."""
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        message = f"the new text of {place.shown!r} has half a character at position {error.start}"
+        raise UnsuitableFileError(f"{message} (U+{ord(text[error.start]):04X}): leave it out") from None
+    check_size(len(content), place)
+    return content
+
+
+def some_lines(text: str, first: int, limit: int | None) -> str:
+    """Some lines of a text, counted from 1 on, with their ends as they are."""
+    return "".join(islice(io.StringIO(text), first - 1, None if limit is None else first - 1 + limit))
+
+
+# Why a turn's file was not read or written.
+
+
+class OutsideRootsError(PermissionError):
+    """The file is not, or not for sure, in one of the session's directories."""
+
+
+class FileChangedError(RuntimeError):
+    """Somebody would lose what they wrote: the file is not as the session knows it."""
+
+
+class UnsuitableFileError(ValueError):
+    """It is no text, too large, or not a file of the ordinary kind."""

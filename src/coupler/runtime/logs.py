@@ -1,4 +1,4 @@
-"""Where logs go: to stderr from the first line on, and nowhere near the protocol.
+"""Sends logs to stderr from the first line on.
 
 `logging` is imported on use, because the settings are checked before an editor's first answer.
 """

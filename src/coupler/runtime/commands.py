@@ -1,19 +1,23 @@
-"""A command that runs to its end: what it writes to stdout and stderr is one output, in order, or two.
+"""Runs a command to its end and captures what it writes.
 
 The output is over when everybody who could write to it has ended, or a moment after the command itself has:
 what it left running in its group may hold the pipe open for ever.
 """
 
+from __future__ import annotations
+
 import asyncio
+import codecs
 import contextlib
 import os
 import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from coupler.process.child import READ_BYTES, Child, Streams
-from coupler.process.environment import Environment
+from coupler.runtime.environment import Environment
+from coupler.runtime.process import READ_BYTES, Child, Streams, rest_of_character
 
 Listener = Callable[[bytes], Awaitable[None]]
 
@@ -40,7 +44,7 @@ class Job:
         env: Environment | Mapping[str, str | None] | None = None,
         input: bytes | None = None,
         hears_stderr: bool = False,
-    ) -> "Job":
+    ) -> Job:
         """Start the command, or raise `SpawnError`. Without input it reads from the null device.
 
         What it writes to stderr is heard apart from stdout if asked for, else as part of it.
@@ -125,7 +129,7 @@ class Job:
             await self.hear(ignore)
             raise
 
-    def _lose_patience(self, exit: "asyncio.Future[int]") -> None:
+    def _lose_patience(self, exit: asyncio.Future[int]) -> None:
         if not exit.cancelled():
             self._patience = self._loop.call_later(LAST_WORDS, self._give_up)
 
@@ -231,6 +235,109 @@ class _Input:
             self.close()
 
 
-def _wake(ready: "asyncio.Future[None]") -> None:
+def _wake(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
+
+
+# What becomes of a command that nobody watches: how it ended, and as much of what it wrote as is wanted.
+
+
+class Result(NamedTuple):
+    """Of one command."""
+
+    code: int
+    output: str
+    errors: str
+    """What it wrote to stderr, if that was to be heard apart."""
+
+
+async def result_of(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Environment,
+    largest: int,
+    input: bytes | None = None,
+    hears_stderr: bool = False,
+) -> Result:
+    """Run a command to its end; raises `SpawnError`. Cancelled, it leaves nothing running.
+
+    Of output and errors the first `largest` bytes are kept; the rest is read, so that it does not wait.
+    """
+    output, errors = bytearray(), bytearray()
+    job = Job.start(command, cwd=cwd, env=env, input=input, hears_stderr=hears_stderr)
+    try:
+        await job.hear(_into(output, largest), _into(errors, largest))
+        code = await job.wait()
+    finally:
+        await job.end(0)
+        job.close()
+    return Result(code, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace"))
+
+
+def _into(kept: bytearray, largest: int) -> Listener:
+    async def keep(chunk: bytes) -> None:
+        kept.extend(chunk[: largest - len(kept)])
+
+    return keep
+
+
+# What a program writes, kept whole, or its beginning and its end if it is too long.
+
+
+class Capture:
+    """Keeps the first `head` bytes of what is appended and the last `tail` of the others.
+
+    Where something was left out a marker says how much; before and after it stand whole characters.
+    """
+
+    def __init__(self, head: int, tail: int) -> None:
+        self._most_head = head
+        self._most_tail = tail
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something was left out."""
+        return self._dropped > 0 or len(self._tail) > self._most_tail
+
+    def append(self, chunk: bytes) -> bytes:
+        """Keep it; return what of it belongs to the beginning, and is kept for certain."""
+        room = self._most_head - len(self._head)
+        begins, others = chunk[:room], chunk[room:]
+        self._head += begins
+        self._tail += others
+        # Trimming only now and then makes appending cheap for a flood of small chunks.
+        if len(self._tail) > 2 * self._most_tail:
+            self._trim()
+        return begins
+
+    def content(self) -> bytes:
+        """All that is kept."""
+        return bytes(self._head[: len(self._head) - self._unfinished()]) + self.rest()
+
+    def rest(self) -> bytes:
+        """What comes after the beginning: the marker, if something was left out, and the end."""
+        if not self.is_cut:
+            return bytes(self._tail)
+        self._trim()
+        tail = bytes(self._tail)
+        torn = rest_of_character(tail)
+        left_out = self._dropped + torn + self._unfinished()
+        return f"\n[… {left_out:,} bytes left out …]\n".encode() + tail[torn:]
+
+    def _trim(self) -> None:
+        excess = max(0, len(self._tail) - self._most_tail)
+        del self._tail[:excess]
+        self._dropped += excess
+
+    def _unfinished(self) -> int:
+        """How many bytes before the marker begin a character that does not end there."""
+        if not self.is_cut:
+            return 0
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder.decode(bytes(self._head[-3:]))
+        return len(decoder.getstate()[0])

@@ -1,4 +1,4 @@
-"""Paths as they are judged: where they really lead, and by which names they go.
+"""Resolves paths: where they really lead, and by which names they go.
 
 Links are followed for the part of a path that exists, because what is judged must be what is touched. Between
 the judgement and the touch a link can still change: whoever opens the file must refuse links by itself.

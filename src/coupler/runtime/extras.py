@@ -1,4 +1,4 @@
-"""Parts that are installed on demand, and the one way to say that such a part is missing."""
+"""The error for an optional package that is not installed."""
 
 from __future__ import annotations
 

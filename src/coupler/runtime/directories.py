@@ -1,4 +1,4 @@
-"""Where Coupler keeps things: the user's settings, data and caches, or one directory named by COUPLER_HOME.
+"""Finds the user's settings, data and cache directories.
 
 Written by hand for the three platforms, with `os` and `sys` only: it runs before an editor's first answer,
 and a package that knows the places costs 20 ms to import.

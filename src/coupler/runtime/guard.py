@@ -1,9 +1,11 @@
-"""A watch: ends process groups when we are gone and have not ended them, as after a SIGKILL.
+"""Ends child process groups when this process dies without having ended them.
 
 It is one shell for many groups that come and go, where a guard for each would cost a second process each. It
 reads from a pipe whose other end only we hold which groups there are; at the end of the pipe it ends those
 that are left, and removes the files that they were run from. Windows has no such groups, and no watch.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -13,9 +15,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from coupler.process.sentry import dismiss_sentry, start_sentry
-
-SCRIPT = """
+WATCH_SCRIPT = """
 trap '' HUP INT QUIT TERM
 groups=' '
 next=
@@ -90,10 +90,10 @@ class _Shell:
     @classmethod
     def start(cls) -> Self | None:
         """A shell that listens, or None where there is none."""
-        started = start_sentry(SCRIPT, "coupler-watch")
+        started = start_sentry(WATCH_SCRIPT, "coupler-watch")
         return None if started is None else cls(*started)
 
-    def __init__(self, process: "subprocess.Popen[bytes]", write_end: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
         self._write_end = write_end
         # Nobody waits for a shell that does not listen.
         os.set_blocking(write_end, False)
@@ -107,3 +107,75 @@ class _Shell:
         except OSError:
             return False
         return True
+
+
+# A guard: ends a process group when we are gone and have not ended it, as after a SIGKILL.
+#
+# It is a shell that waits for the end of a pipe whose other end only we hold. Then it lets the group end by
+# itself, for a program sees that nobody talks to it any more, asks it to, and kills it. Who has left the
+# group for a session of its own is not found. Windows has no such groups, and no guards.
+
+
+GUARD_SCRIPT = """
+trap '' HUP INT QUIT TERM
+read -r never
+for signal in TERM KILL; do
+    tries=0
+    while [ $tries -lt 20 ]; do
+        kill -s 0 -- "-$1" 2>/dev/null || exit 0
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+    kill -s $signal -- "-$1" 2>/dev/null
+done
+"""
+"""A second to end by itself, and a second after it was asked to."""
+
+
+class Guard:
+    """Watches over one group until it is dismissed."""
+
+    @classmethod
+    def over(cls, group: int) -> Self | None:
+        """A guard, or None where there is no shell to be one."""
+        started = start_sentry(GUARD_SCRIPT, "coupler-guard", str(group))
+        return None if started is None else cls(*started)
+
+    def __init__(self, process: subprocess.Popen[bytes], write_end: int) -> None:
+        self.dismiss = weakref.finalize(self, dismiss_sentry, process, write_end, os.getpid())
+        """The group has ended, and nobody has to watch over it. A second call does nothing."""
+
+
+# A shell in a session of its own that outlives us, and learns of our death by the end of a pipe.
+
+
+def start_sentry(script: str, name: str, *words: str) -> tuple[subprocess.Popen[bytes], int] | None:
+    """Its process and the write end of the pipe that it reads; None where there is no shell for it."""
+    if not hasattr(os, "killpg"):
+        return None
+    read_end, write_end = os.pipe()
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", script, name, *words],
+            cwd="/",
+            # It outlives us, and has no use for the keys among our variables.
+            env={"PATH": os.environ.get("PATH", os.defpath)},
+            stdin=read_end,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        os.close(write_end)
+        return None
+    finally:
+        os.close(read_end)
+    return process, write_end
+
+
+def dismiss_sentry(process: subprocess.Popen[bytes], write_end: int, owner: int) -> None:
+    """End it without a word; in a forked copy of its owner only let go of the pipe."""
+    if os.getpid() == owner:
+        process.kill()
+        process.wait()
+    os.close(write_end)

@@ -1,0 +1,1 @@
+"""Child processes and their groups, files, directories, logs, threads and optional packages."""
