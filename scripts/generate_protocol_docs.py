@@ -19,14 +19,14 @@ from coupler.client.errors import Kind
 from coupler.client.observation import Observation
 from coupler.client.reasons import REASONS as OF_CLIENTS
 from coupler.client.telemetry import TRACE_KEYS
-from coupler.events.v1 import Emitted, to_update
+from coupler.events.v1_codec import Emitted, to_update
 from coupler.mcp.errors import McpErrorKind
 from coupler.relay.reasons import REASONS as OF_RELAYS
 from coupler.runtime.environment import SpawnErrorKind
 from coupler.schema import v1
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 from coupler.store.errors import StoreErrorKind
-from coupler.wire.errors import Reason
+from coupler.wire.messages import Reason
 from coupler.workflow.editor.meta import Origin, answer_meta
 from coupler.workflow.journal.happenings import AnyHappening, Happening, RunFinished
 from coupler.workflow.journal.result import Failure

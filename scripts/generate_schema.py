@@ -409,8 +409,8 @@ from coupler.schema.base import (
     Uint32,
     Uint64,
     UniformOptions,
+    Unknown,
 )
-from coupler.schema.unknown import Unknown
 '''
 
 UNSTABLE_HEADER = f'''"""The drafts of ACP version 1 that Coupler uses. {NOTICE}"""
@@ -423,8 +423,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import UNSET, UnsetType
 
 from coupler.schema import v1
-from coupler.schema.base import Extensible, Uint64
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Extensible, Uint64, Unknown
 '''
 
 MARKERS_HEADER = f'''"""How leniently each field is read, by Struct and wire name. {NOTICE}
@@ -434,7 +433,7 @@ MARKERS_HEADER = f'''"""How leniently each field is read, by Struct and wire nam
 
 from __future__ import annotations
 
-from coupler.schema.leniency import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS, Leniency
+from coupler.schema.base import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS, Leniency
 
 MARKERS: dict[str, dict[str, Leniency]] = '''
 

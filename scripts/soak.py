@@ -23,10 +23,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from coupler.wire.errors import METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import Peer
-from coupler.wire.pipes import PipeTransport
-from coupler.wire.request import Request
+from coupler.wire.messages import METHOD_NOT_FOUND, RpcError
+from coupler.wire.peer import Peer, Request
+from coupler.wire.pipe_transport import PipeTransport
 
 BATCH = 1000
 FRAME_LIMIT = 32 * 1024

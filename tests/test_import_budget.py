@@ -65,12 +65,9 @@ TAP = {
     "coupler.cli.record",
     "coupler.cli.refusal",
     "coupler.runtime.directories",
-    "coupler.inspect",
-    "coupler.inspect.tap",
-    "coupler.recording",
-    "coupler.recording.feed",
-    "coupler.recording.file",
     "coupler.runtime",
+    "coupler.wire",
+    "coupler.wire.tap",
 }
 """Coupler's modules before `record` passes the first answer on."""
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from coupler.mcp.errors import McpError
     from coupler.runtime.environment import Environment, SpawnError
     from coupler.runtime.files import FileChangedError, OutsideRootsError, UnsuitableFileError
-    from coupler.wire.errors import RpcError
+    from coupler.wire.messages import RpcError
 
 __all__ = [
     "Agent",
@@ -98,7 +98,7 @@ _HOMES = {
     "Policy": "coupler.client.policy",
     "Pool": "coupler.coupling",
     "Reply": "coupler.client.reply",
-    "RpcError": "coupler.wire.errors",
+    "RpcError": "coupler.wire.messages",
     "Select": "coupler.agent.option",
     "Session": "coupler.agent.session",
     "SettingError": "coupler.agent.settings",

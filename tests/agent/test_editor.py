@@ -9,7 +9,7 @@ from raw_client import texts
 AGENT = """
 from coupler.schema import methods
 from coupler.schema.v1 import ReadTextFileRequest, WriteTextFileRequest
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 from msgspec.structs import replace
 
 def shorten(*kinds):

@@ -14,7 +14,7 @@ from coupler.agent.errors import (
     describe,
 )
 from coupler.runtime.extras import MissingExtraError
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 AGENT = """
 import asyncio
@@ -293,7 +293,7 @@ class TestDescription:
 def test_an_error_that_agent_code_raises_on_purpose_keeps_its_code_and_has_a_reason(converse):
     client, session = converse("""
         from coupler import AuthRequiredError
-        from coupler.wire.errors import RpcError
+        from coupler.wire.messages import RpcError
 
         async def agent(turn):
             if turn.text == "login":

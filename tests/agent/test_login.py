@@ -12,7 +12,7 @@ from coupler.agent.errors import AuthRequiredError
 from coupler.agent.introduction import introduce, introduction_for
 from coupler.agent.login import Login, Logins
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 PLAIN = ClientCapabilities()
 WITH_TERMINAL = ClientCapabilities(auth=AuthCapabilities(terminal=True))

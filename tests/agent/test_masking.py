@@ -31,7 +31,7 @@ LEAKY = f"""
 import asyncio, logging, os, warnings
 from coupler import Agent, Command, Mode, Select
 from coupler.schema import v1
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 SECRETS = [os.environ["LEAKY_TOKEN"], "{LEARNED}", os.environ["LEAKY"]]
 ALL = " ".join(SECRETS)

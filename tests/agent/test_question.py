@@ -17,7 +17,7 @@ from coupler.agent.question import ASKED_IN_CHAT, LINK_IN_CHAT, Answer, ask, ask
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import method_for
 from coupler.schema.v1 import ClientCapabilities
-from coupler.wire.errors import INVALID_PARAMS
+from coupler.wire.messages import INVALID_PARAMS
 from raw_client import texts
 
 FORM = {"elicitation": {"form": {}}}

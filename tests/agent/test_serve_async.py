@@ -9,7 +9,7 @@ import pytest
 
 from agent.desk import Desk
 from coupler import serve_async
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 from coupler.wire.transport import MemoryTransport
 from raw_client import RawClient, texts
 from wire.stage import run, until

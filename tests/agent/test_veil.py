@@ -34,15 +34,15 @@ from coupler.events import (
     ToolUpdate,
     Usage,
 )
-from coupler.events.record import Recorded
-from coupler.events.v1 import Emitted
+from coupler.events.records import Recorded
+from coupler.events.v1_codec import Emitted
 from coupler.schema import v1
+from coupler.schema.base import Unknown
 from coupler.schema.methods import METHODS, UNSTABLE_METHODS
-from coupler.schema.unknown import Unknown
 from coupler.secrets.masker import Masker
 from coupler.secrets.payloads import NEVER_MASKED
 from coupler.secrets.source import declared_secrets
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"
 MARK = "[secret:TOKEN]"

@@ -550,7 +550,7 @@ def test_nothing_heavy_is_imported_by_the_tap(tmp_path):
         timeout=PATIENCE,
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "coupler.inspect.tap" in imported
+    assert "coupler.wire.tap" in imported
     assert not imported & {"asyncio", "click", "msgspec", "pathlib", "shutil", "logging", "coupler.schema"}
 
 

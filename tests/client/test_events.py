@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from client.stage import unhurried
 from coupler.events import Content, Other, Plan, Text, Thought, ToolCall, ToolUpdate
-from coupler.events.v1 import Emitted, from_update, to_update
+from coupler.events.v1_codec import Emitted, from_update, to_update
 from coupler.schema import v1
 from coupler.schema.decoding import decode
 from schema.conformance import check_frame

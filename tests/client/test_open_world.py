@@ -26,7 +26,7 @@ from coupler.events import (
     Text,
     ToolCall,
 )
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 
 Script = Callable[[str], Scripted]
 

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 
 from coupler import events
 from coupler.events import Content, Other, Plan, Text, Thought, ToolCall, ToolUpdate
-from coupler.events.v1 import from_update, patch_of, to_update
+from coupler.events.v1_codec import from_update, patch_of, to_update
 from coupler.schema import v1
 from coupler.schema.decoding import decode
 from schema.conformance import check_frame

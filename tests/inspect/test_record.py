@@ -17,12 +17,10 @@ from coupler.client.recording import recorded
 from coupler.coupling import link_to
 from coupler.inspect.record_writer import File
 from coupler.inspect.trace import Trace, TraceError
-from coupler.recording.feed import Feed
-from coupler.recording.file import agent_name
-from coupler.recording.tapped import TappedTransport
 from coupler.secrets.secret import Secret
 from coupler.wire.peer import Peer
-from coupler.wire.transport import MemoryTransport
+from coupler.wire.tap import Feed, agent_name
+from coupler.wire.transport import MemoryTransport, TappedTransport
 
 ROOT = Path(__file__).parent.parent.parent
 ECHO = [sys.executable, str(ROOT / "examples" / "echo.py")]

@@ -37,7 +37,6 @@ def test_a_successful_decode_loads_neither_the_lenient_reader_nor_its_tables() -
     assert "coupler.schema.decoding" in modules
     assert not modules & {
         "coupler.schema.lenient",
-        "coupler.schema.leniency",
         "coupler.schema.markers",
         "logging",
     }

@@ -12,7 +12,7 @@ import pytest
 from msgspec import UNSET
 
 from coupler.schema import unstable, v1
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 from schema.samples import BOTH, CALL, CHUNK, DIFF, STDIO, TEXT, Role, client, form, new_session, read, update
 
 SERVER = v1.McpServerStdio("s", "/bin/s", [], [])

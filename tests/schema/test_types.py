@@ -13,7 +13,7 @@ import pytest
 from msgspec import UNSET, Struct
 
 from coupler.schema import unstable, v1
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 from schema.conformance import definitions
 
 STRUCTS = {

@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 from msgspec import Raw
 
-from coupler.wire.errors import METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import Peer
-from coupler.wire.request import Request
+from coupler.wire.messages import METHOD_NOT_FOUND, RpcError
+from coupler.wire.peer import Peer, Request
 from coupler.wire.transport import Receiver
 
 T = TypeVar("T")

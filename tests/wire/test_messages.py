@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from coupler.wire import messages
-from coupler.wire.errors import (
+from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer, Oversized
+from coupler.wire.messages import (
     BATCH_UNSUPPORTED,
     CANCELLED,
     FRAME_TOO_LONG,
     INVALID_REQUEST,
+    MAX_DEPTH,
     PARSE_ERROR,
     REASONS,
+    Envelope,
+    Malformed,
     Reason,
     RpcError,
 )
-from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer, Oversized
-from coupler.wire.messages import MAX_DEPTH, Envelope, Malformed
 
 BIG = b"9" * 10_000
 

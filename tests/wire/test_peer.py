@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from coupler.wire import peer as peer_module
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 from coupler.wire.outbox import BUDGET, CHUNK
-from coupler.wire.peer import Peer
-from coupler.wire.request import Request
+from coupler.wire.peer import Peer, Request
 from wire.stage import Listener, Tape, notification_line, peer_on_tape, request_line, run, ticks, until
 
 

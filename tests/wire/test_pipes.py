@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from coupler.wire.peer import Peer
-from coupler.wire.pipes import PipeTransport
+from coupler.wire.pipe_transport import PipeTransport
 from wire.stage import Listener, request_line, run, ticks, until
 
 both_modes = pytest.mark.parametrize("threaded", [False, True], ids=["watched", "threaded"])

@@ -24,7 +24,7 @@ except StdioIsTerminal:
     sys.exit(2)
 
 from coupler.wire.peer import Peer
-from coupler.wire.pipes import PipeTransport
+from coupler.wire.pipe_transport import PipeTransport
 
 
 class Serving:

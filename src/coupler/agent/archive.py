@@ -19,11 +19,11 @@ from coupler.agent.chronicle import Chronicle, keep_turn
 from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
 from coupler.agent.project import configuration_of
 from coupler.agent.state import pack, unpack
-from coupler.events.record import STOP, TOOL
+from coupler.events.records import STOP, TOOL
 from coupler.schema.v1 import ListSessionsResponse, SessionInfo
 from coupler.store.clock import now
 from coupler.store.errors import StoreError
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.foreign import ForeignSession

@@ -16,20 +16,11 @@ from msgspec import Raw
 from coupler.agent.errors import agent_failed, store_failed
 from coupler.agent.state import StateError, pack
 from coupler.events import Commands, Info, Mode, Options, Usage
-from coupler.events.record import (
-    STOP,
-    USER,
-    End,
-    Recorded,
-    UserMessage,
-    end_record,
-    text_in,
-    to_record,
-)
-from coupler.events.v1 import Emitted
+from coupler.events.records import STOP, USER, End, Recorded, UserMessage, end_record, text_in, to_record
+from coupler.events.v1_codec import Emitted
 from coupler.store.clock import now
 from coupler.store.errors import StoreError
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.events import ToolOutput

@@ -27,11 +27,10 @@ from coupler.schema import unstable
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import METHODS, offers
 from coupler.schema.v1 import CancelNotification, InitializeRequest, InitializeResponse
-from coupler.wire.errors import METHOD_NOT_FOUND, RpcError
 from coupler.wire.frames import DEFAULT_LIMIT
+from coupler.wire.messages import METHOD_NOT_FOUND, RpcError
 from coupler.wire.outbox import Lane
-from coupler.wire.peer import Peer
-from coupler.wire.request import Request
+from coupler.wire.peer import Peer, Request
 from coupler.wire.transport import Transport
 
 log = logging.getLogger("coupler.agent")

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from msgspec import UNSET, UnsetType
 
-from coupler.wire.errors import INVALID_PARAMS, RpcError
+from coupler.wire.messages import INVALID_PARAMS, RpcError
 
 
 def check_cwd(cwd: str) -> str:

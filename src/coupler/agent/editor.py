@@ -11,7 +11,7 @@ from coupler.agent.errors import NOT_OFFERED, EditorError
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import Method, method_for, offers
 from coupler.schema.v1 import ClientCapabilities, Implementation
-from coupler.wire.errors import INVALID_PARAMS, RpcError
+from coupler.wire.messages import INVALID_PARAMS, RpcError
 from coupler.wire.outbox import Lane
 from coupler.wire.peer import Peer
 

@@ -11,7 +11,7 @@ from coupler.agent.errors import EditorError
 from coupler.runtime import files
 from coupler.runtime.files import FilePath
 from coupler.schema.v1 import ReadTextFileRequest, WriteTextFileRequest
-from coupler.wire.errors import METHOD_NOT_FOUND
+from coupler.wire.messages import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

@@ -24,7 +24,7 @@ from coupler.schema.v1 import (
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
 )
-from coupler.wire.errors import METHOD_NOT_FOUND, TIMED_OUT
+from coupler.wire.messages import METHOD_NOT_FOUND, TIMED_OUT
 
 if TYPE_CHECKING:
     from coupler.agent.call import Call

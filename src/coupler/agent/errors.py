@@ -8,8 +8,8 @@ from coupler.agent.known_secrets import beginning_of
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
 from coupler.store.errors import CursorError, HeldError, StoreError
-from coupler.wire import errors as wire
-from coupler.wire.errors import Reason, RpcError
+from coupler.wire import messages as wire
+from coupler.wire.messages import Reason, RpcError
 
 NOT_INITIALIZED = Reason("not_initialized", -32600, "Something was called before `initialize`.")
 ALREADY_INITIALIZED = Reason("already_initialized", -32600, "`initialize` was called a second time.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from coupler.events.record import Recorded, UserMessage
+from coupler.events.records import Recorded, UserMessage
 
 
 class ForeignSession(NamedTuple):

@@ -25,8 +25,8 @@ from coupler.events import (
     ToolOutput,
     ToolUpdate,
 )
-from coupler.events.record import End, Recorded, UserMessage, from_record
-from coupler.events.tool_call import CHANGEABLE
+from coupler.events.events import CHANGEABLE
+from coupler.events.records import End, Recorded, UserMessage, from_record
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import ToolCallContent

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from coupler.agent.shown import Shown
 from coupler.events import ToolCall, ToolOutput, ToolUpdate
-from coupler.events.tool_call import OPEN_STATUSES
+from coupler.events.events import OPEN_STATUSES
 from coupler.schema.v1 import Content, Terminal, TextContent, ToolCallContent
 
 log = logging.getLogger("coupler.agent")

@@ -32,7 +32,7 @@ from coupler.agent.memory import Memory, Record
 from coupler.agent.target import Served, TargetError, blueprint_of, load
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

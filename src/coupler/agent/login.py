@@ -28,7 +28,7 @@ from coupler.agent.errors import AGENT_FAILED, AuthRequiredError, describe
 from coupler.agent.text import plain_text
 from coupler.runtime.threads import WorkerLoop
 from coupler.schema.v1 import AuthMethod, AuthMethodAgent, AuthMethodTerminal
-from coupler.wire.errors import INVALID_PARAMS, RpcError
+from coupler.wire.messages import INVALID_PARAMS, RpcError
 
 log = logging.getLogger("coupler.agent")
 

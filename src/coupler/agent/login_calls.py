@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from coupler.agent.blueprint import Blueprint
 from coupler.schema import v1
-from coupler.wire.request import Request
+from coupler.wire.peer import Request
 
 
 class LoginCalls:

@@ -15,10 +15,10 @@ from msgspec import Raw, Struct, UnsetType
 from coupler import events
 from coupler.agent.errors import REASONS
 from coupler.events import ToolOutput
-from coupler.events.record import End
+from coupler.events.records import End
 from coupler.schema import unstable, v1
-from coupler.schema.unknown import Unknown
-from coupler.wire.errors import RpcError
+from coupler.schema.base import Unknown
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.secrets.masker import Masker

@@ -18,10 +18,10 @@ from coupler.agent.ledger import Ledger
 from coupler.agent.text_lines import TextLines
 from coupler.agent.veil import Veil
 from coupler.events import Text, ToolOutput, ToolUpdate
-from coupler.events.record import TEXT
-from coupler.events.v1 import Emitted, to_update
+from coupler.events.records import TEXT
+from coupler.events.v1_codec import Emitted, to_update
 from coupler.schema.v1 import SessionNotification
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 from coupler.wire.peer import Peer
 
 if TYPE_CHECKING:

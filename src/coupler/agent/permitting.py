@@ -26,7 +26,7 @@ from coupler.schema.v1 import (
     SelectedPermissionOutcome,
 )
 from coupler.store.errors import StoreError
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coupler.agent.errors import CONFIG_WRONG
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.permitting import Permitting

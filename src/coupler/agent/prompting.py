@@ -16,11 +16,10 @@ from msgspec import UNSET
 from coupler.agent.agent import Agent
 from coupler.agent.errors import AuthRequiredError, TurnFailedError, agent_failed, describe
 from coupler.agent.turn import CANCEL_GRACE, Turn, TurnEndedError
-from coupler.events.record import End
+from coupler.events.records import End
 from coupler.schema.v1 import PromptResponse, StopReason
-from coupler.wire.errors import CANCELLED, RpcError
-from coupler.wire.peer import Peer
-from coupler.wire.request import Request
+from coupler.wire.messages import CANCELLED, RpcError
+from coupler.wire.peer import Peer, Request
 
 log = logging.getLogger("coupler.agent")
 

@@ -27,7 +27,7 @@ from coupler.agent.sensitive import asks_for_secret, ends_in_secret
 from coupler.agent.text import whole_text
 from coupler.forms.field import Option, TextField
 from coupler.forms.page import LONGEST_URL, problem_of
-from coupler.schema.errors import DecodingError
+from coupler.schema.base import DecodingError
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
     CancelElicitationResponse,
@@ -42,7 +42,7 @@ from coupler.schema.v1 import (
     RequestPermissionRequest,
     SelectedPermissionOutcome,
 )
-from coupler.wire.errors import CANCELLED, RpcError
+from coupler.wire.messages import CANCELLED, RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.editor import Editor

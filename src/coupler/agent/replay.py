@@ -13,7 +13,7 @@ from coupler.agent.session import Session
 from coupler.agent.text import pieces
 from coupler.events import Compaction, Content, Info, Options, Text, Thought, ToolUpdate, Usage
 from coupler.events import Mode as ModeChange
-from coupler.events.record import UserMessage
+from coupler.events.records import UserMessage
 from coupler.schema.decoding import DecodingError, decode
 
 

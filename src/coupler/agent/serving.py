@@ -35,7 +35,7 @@ from coupler.agent.target import Served, capture
 from coupler.agent.watchdog import Watchdog
 from coupler.runtime.logs import send_logs_to_stderr
 from coupler.wire.frames import DEFAULT_LIMIT
-from coupler.wire.pipes import PipeTransport
+from coupler.wire.pipe_transport import PipeTransport
 from coupler.wire.stdio import StdioIsTerminal, take_over
 from coupler.wire.transport import Transport
 

@@ -32,13 +32,12 @@ from coupler.agent.turn import Turn
 from coupler.agent.veil import Veil
 from coupler.events import Commands, Info, Options
 from coupler.events import Mode as ModeChange
-from coupler.events.record import End
-from coupler.events.v1 import Emitted
-from coupler.schema.unknown import Unknown
+from coupler.events.records import End
+from coupler.events.v1_codec import Emitted
+from coupler.schema.base import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer
-from coupler.wire.errors import INVALID_PARAMS, RpcError
-from coupler.wire.peer import Peer
-from coupler.wire.request import Request
+from coupler.wire.messages import INVALID_PARAMS, RpcError
+from coupler.wire.peer import Peer, Request
 
 if TYPE_CHECKING:
     from coupler.agent.mcp import SessionMcp

@@ -22,9 +22,8 @@ from coupler.agent.sessions import Sessions
 from coupler.agent.setting_changes import OptionChange, change_mode, change_option
 from coupler.schema import v1
 from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
-from coupler.wire.errors import CANCELLED, INVALID_PARAMS, RpcError
-from coupler.wire.peer import Peer
-from coupler.wire.request import Request, internal_error
+from coupler.wire.messages import CANCELLED, INVALID_PARAMS, RpcError
+from coupler.wire.peer import Peer, Request, internal_error
 
 log = logging.getLogger("coupler.agent")
 

@@ -24,7 +24,7 @@ from coupler.agent.session import Place, Session
 from coupler.agent.settings import BOOLEANS
 from coupler.agent.state import StateError
 from coupler.schema.v1 import ListSessionsResponse
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 from coupler.wire.peer import Peer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from coupler.agent.hooks import call_hook
 from coupler.agent.session import Session
 from coupler.agent.settings import MODE, SettingError
 from coupler.schema import v1
-from coupler.wire.errors import INVALID_PARAMS, RpcError
+from coupler.wire.messages import INVALID_PARAMS, RpcError
 
 OptionChange = v1.SetSessionConfigBooleanRequest | v1.SetSessionConfigSelectRequest
 

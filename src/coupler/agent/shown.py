@@ -11,7 +11,7 @@ from collections import deque
 
 import msgspec
 
-from coupler.events.tool_call import plain_text_of
+from coupler.events.events import plain_text_of
 from coupler.schema.v1 import Content, TextContent, ToolCallContent
 
 HEAD = 16 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from coupler.events import Text
-from coupler.events.v1 import to_update
+from coupler.events.v1_codec import to_update
 from coupler.schema.v1 import SessionNotification
 from coupler.wire.messages import encode, encode_text, notification
 

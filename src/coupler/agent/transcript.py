@@ -25,7 +25,7 @@ from coupler.events import (
     ToolOutput,
     ToolUpdate,
 )
-from coupler.events.record import JOINED, End, Recorded, UserMessage, from_record
+from coupler.events.records import JOINED, End, Recorded, UserMessage, from_record
 from coupler.schema.v1 import ToolCallContent
 from coupler.store.journal import Entry, joined
 

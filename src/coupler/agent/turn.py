@@ -17,8 +17,8 @@ from coupler.agent.prompt_text import prompt_text
 from coupler.agent.terminal import Terminal
 from coupler.agent.text import LONGEST_PIECE, block, pieces, plain_text
 from coupler.events import Content, Thought
-from coupler.events.event import Role
-from coupler.events.v1 import Emitted
+from coupler.events.events import Role
+from coupler.events.v1_codec import Emitted
 from coupler.schema.v1 import ContentBlock, ToolKind
 from coupler.wire.messages import encode
 

@@ -17,8 +17,8 @@ import msgspec
 from coupler.agent.known_secrets import environment_masker, hide_everywhere
 from coupler.agent.masked import FUNCTIONAL_REQUESTS, masked, masked_blocks
 from coupler.events import Compaction, CompactionSummary, Content, Text, Thought, ToolOutput
-from coupler.events.record import End
-from coupler.events.v1 import Emitted
+from coupler.events.records import End
+from coupler.events.v1_codec import Emitted
 from coupler.schema import v1
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from coupler.cli.exit_codes import DONE
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.inspect.tap import Tap
-    from coupler.recording.feed import Feed
+    from coupler.wire.tap import Feed, Tap
 
 HELP = """\
 Usage: coupler record [OPTIONS] [--] COMMAND...
@@ -60,8 +59,7 @@ class Arguments:
 
 def main(arguments: list[str]) -> None:
     """Pass everything on until the agent ends, and end as it does."""
-    from coupler.inspect.tap import leave, open_missing_streams
-    from coupler.recording.feed import Feed
+    from coupler.wire.tap import Feed, leave, open_missing_streams
 
     given = parse(arguments)
     open_missing_streams()
@@ -109,8 +107,8 @@ def parse(arguments: list[str]) -> Arguments:
 
 
 def _open(given: Arguments) -> tuple[int, str]:
-    from coupler.recording.file import FileError, default_path, open_file
     from coupler.runtime.directories import NoHomeError
+    from coupler.wire.tap import FileError, default_path, open_file
 
     if given.output == "-":
         refuse("stdout belongs to the editor and the agent: name a file after --output", PROGRAM)
@@ -126,7 +124,7 @@ def _open(given: Arguments) -> tuple[int, str]:
 
 
 def _start(command: list[str], feed: Feed) -> Tap:
-    from coupler.inspect.tap import WINDOWS, Tap
+    from coupler.wire.tap import WINDOWS, Tap
 
     try:
         return Tap(_found(command) if WINDOWS else command, feed)
@@ -161,7 +159,7 @@ def _begin(feed: Feed, descriptor: int, given: Arguments) -> None:
     import os
     import time
 
-    from coupler.recording.file import agent_name
+    from coupler.wire.tap import agent_name
 
     header = {
         "label": agent_name(given.command),

@@ -116,7 +116,7 @@ def _serve(trace: Trace, pace: float) -> int:
 
     async def run() -> None:
         from coupler.inspect.replay_agent import ReplayedAgent
-        from coupler.wire.pipes import PipeTransport
+        from coupler.wire.pipe_transport import PipeTransport
 
         task = asyncio.current_task()
         assert task is not None

@@ -33,9 +33,8 @@ from coupler.schema.v1 import (
     InitializeRequest,
     SessionNotification,
 )
-from coupler.wire.errors import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import Answer, Peer
-from coupler.wire.request import Request
+from coupler.wire.messages import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from coupler.wire.peer import Answer, Peer, Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

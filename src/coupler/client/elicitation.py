@@ -33,8 +33,8 @@ from coupler.schema.v1 import (
     ElicitationSchema,
     ElicitationUrlCapabilities,
 )
-from coupler.wire.errors import INTERNAL_ERROR, INVALID_PARAMS, RpcError
-from coupler.wire.request import Request
+from coupler.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, RpcError
+from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

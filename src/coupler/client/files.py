@@ -32,7 +32,7 @@ from coupler.schema.v1 import (
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
-from coupler.wire.errors import CANCELLED, INVALID_PARAMS, Reason, RpcError
+from coupler.wire.messages import CANCELLED, INVALID_PARAMS, Reason, RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

@@ -10,7 +10,7 @@ from coupler.client.errors import AgentError
 from coupler.runtime.environment import Environment, SpawnError
 from coupler.runtime.guard import Guard
 from coupler.runtime.process import Child
-from coupler.wire.pipes import PipeTransport
+from coupler.wire.pipe_transport import PipeTransport
 from coupler.wire.transport import Transport
 
 

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from coupler.client.policy import Decision, PermissionRequest
 from coupler.events import ToolCall
-from coupler.events.v1 import patch_of
+from coupler.events.v1_codec import patch_of
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
     RequestPermissionRequest,
     RequestPermissionResponse,
 )
-from coupler.wire.request import Request
+from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

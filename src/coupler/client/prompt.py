@@ -20,7 +20,7 @@ from coupler.events import Event, Stop
 from coupler.schema import unstable
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import ContentBlock, TextContent
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 from coupler.wire.peer import Answer
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from coupler.wire.errors import CANCELLED, INTERNAL_ERROR, RpcError
-from coupler.wire.request import Request
+from coupler.wire.messages import CANCELLED, INTERNAL_ERROR, RpcError
+from coupler.wire.peer import Request
 
 Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coupler.wire.errors import Reason
+from coupler.wire.messages import Reason
 
 RESOURCE_NOT_FOUND = Reason("resource_not_found", -32002, "There is no such file, or no such terminal.")
 OUTSIDE_ROOTS = Reason(

@@ -10,11 +10,9 @@ from collections.abc import Iterable
 
 from coupler.client.errors import AgentError
 from coupler.client.link import LastWords, Link
-from coupler.recording.feed import Feed
-from coupler.recording.file import FileError, open_file
-from coupler.recording.tapped import TappedTransport
 from coupler.secrets.secret import Secret
-from coupler.wire.transport import Transport
+from coupler.wire.tap import Feed, FileError, open_file
+from coupler.wire.transport import TappedTransport, Transport
 
 
 def recorded(

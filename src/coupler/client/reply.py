@@ -10,7 +10,7 @@ from msgspec import Struct
 from coupler.client.errors import AgentError, Kind
 from coupler.client.usage import TurnUsage, estimated_tokens, turn_usage
 from coupler.events import Content, Event, Plan, Stop, Text, Thought, ToolCall, Usage
-from coupler.events.tool_call import plain_text_of
+from coupler.events.events import plain_text_of
 from coupler.schema.v1 import Diff, PlanEntry
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coupler.client.reasons import SESSION_ENDED
-from coupler.wire.errors import RpcError
-from coupler.wire.request import Request
+from coupler.wire.messages import RpcError
+from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

@@ -30,7 +30,7 @@ from coupler.client.settings import Settings
 from coupler.client.telemetry import TurnSpan
 from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Goal, Terms, Until
 from coupler.events import Commands, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
-from coupler.events.v1 import from_update
+from coupler.events.v1_codec import from_update
 from coupler.schema.v1 import (
     AvailableCommand,
     CancelNotification,
@@ -47,7 +47,7 @@ from coupler.schema.v1 import (
     SetSessionModeResponse,
     TextContent,
 )
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.connection import Connection

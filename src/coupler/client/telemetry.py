@@ -25,7 +25,7 @@ from coupler.client.usage import TurnUsage
 from coupler.events import Event, ToolCall
 from coupler.schema.base import Extensible
 from coupler.schema.v1 import Implementation
-from coupler.wire.request import Request
+from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

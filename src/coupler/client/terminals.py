@@ -43,7 +43,7 @@ from coupler.schema.v1 import (
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
 )
-from coupler.wire.errors import INVALID_PARAMS, RpcError
+from coupler.wire.messages import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

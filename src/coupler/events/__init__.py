@@ -4,7 +4,7 @@ An agent emits events, a client receives them; how a version of the protocol spe
 projections beside this file and to nobody else.
 """
 
-from coupler.events.event import (
+from coupler.events.events import (
     Commands,
     Compaction,
     CompactionSummary,
@@ -19,9 +19,11 @@ from coupler.events.event import (
     Stop,
     Text,
     Thought,
+    ToolCall,
+    ToolOutput,
+    ToolUpdate,
     Usage,
 )
-from coupler.events.tool_call import ToolCall, ToolOutput, ToolUpdate
 
 __all__ = [
     "Commands",

@@ -18,7 +18,7 @@ from typing import Self, TypeAlias
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_agent import ScriptedAgent
 from coupler.inspect.trace import Trace
-from coupler.wire.pipes import PipeTransport
+from coupler.wire.pipe_transport import PipeTransport
 
 Script: TypeAlias = Callable[[ScriptedAgent], Awaitable[None]]
 

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from coupler.inspect.trace import Side, id_key
-from coupler.schema.errors import DecodingError
+from coupler.schema.base import DecodingError
+from coupler.schema.decoding import resolve
 from coupler.schema.methods import METHODS
-from coupler.schema.variants import resolve
 
 Sent: TypeAlias = tuple[Side, float, bytes]
 

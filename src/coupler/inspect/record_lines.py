@@ -11,8 +11,8 @@ import msgspec
 from coupler.inspect.record_masking import Pieces, Screen, piece_of, with_text
 from coupler.inspect.trace import Entry, Exchange, Side, Trace, content_of, id_key
 from coupler.inspect.validity import problems
-from coupler.recording.feed import Gap
 from coupler.wire.frames import FrameBuffer, Oversized
+from coupler.wire.tap import Gap
 
 LINE_LIMIT = 96 * 1024 * 1024
 """Bytes of the longest line that is recorded."""

@@ -18,7 +18,7 @@ import msgspec
 
 from coupler.inspect.record_lines import Lines, missing
 from coupler.inspect.trace import FORMAT, FORMAT_VERSION
-from coupler.recording.feed import GAP, INCOMPLETE, PIPE_BYTES, RECORD, Gap
+from coupler.wire.tap import GAP, INCOMPLETE, PIPE_BYTES, RECORD, Gap
 
 NICENESS = 5
 """How far the writing stands back behind the agent, which an editor waits for."""

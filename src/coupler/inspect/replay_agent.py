@@ -18,9 +18,8 @@ from msgspec import Raw
 
 from coupler.inspect.replay_script import CANCEL, PROMPT, Script, Step, scripts_of
 from coupler.inspect.trace import Entry, Trace, id_key
-from coupler.wire.errors import CANCELLED, INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
-from coupler.wire.peer import CANCEL_REQUEST, Answer, Peer
-from coupler.wire.request import Request
+from coupler.wire.messages import CANCELLED, INTERNAL_ERROR, METHOD_NOT_FOUND, RpcError
+from coupler.wire.peer import CANCEL_REQUEST, Answer, Peer, Request
 from coupler.wire.transport import Transport
 
 FRAME_LIMIT = 96 * 1024 * 1024

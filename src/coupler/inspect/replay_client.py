@@ -17,11 +17,10 @@ from msgspec import Raw
 from coupler.client.link import Link
 from coupler.inspect.replay_script import CANCEL, Script, scripts_of, session_of
 from coupler.inspect.trace import Entry, Exchange, Side, Trace, id_key
-from coupler.recording.tapped import TappedTransport
-from coupler.wire.errors import METHOD_NOT_FOUND, RpcError
 from coupler.wire.frames import FrameBuffer
-from coupler.wire.peer import CANCEL_REQUEST, Answer, Peer
-from coupler.wire.request import Request
+from coupler.wire.messages import METHOD_NOT_FOUND, RpcError
+from coupler.wire.peer import CANCEL_REQUEST, Answer, Peer, Request
+from coupler.wire.transport import TappedTransport
 
 FRAME_LIMIT = 96 * 1024 * 1024
 """Bytes of the longest line that an agent may send."""

@@ -10,10 +10,9 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from coupler.inspect.trace import Entry, Exchange, Trace
-from coupler.schema.errors import DecodingError
+from coupler.schema.base import DecodingError, Unknown
+from coupler.schema.decoding import resolve
 from coupler.schema.methods import METHODS
-from coupler.schema.unknown import Unknown
-from coupler.schema.variants import resolve
 
 ENVELOPE = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 ERROR = frozenset({"code", "message", "data"})

@@ -38,8 +38,8 @@ from coupler.mcp.stdio import StdioServer
 from coupler.mcp.surroundings import Surroundings
 from coupler.mcp.tool import Annotations, Tool, ToolResult
 from coupler.runtime.environment import SpawnError
+from coupler.schema.base import Unknown
 from coupler.schema.decoding import DecodingError, decode
-from coupler.schema.unknown import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer, McpServerHttp, McpServerSse, McpServerStdio
 
 log = logging.getLogger("coupler.mcp")

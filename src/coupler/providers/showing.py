@@ -17,7 +17,7 @@ from coupler.agent.asides import NOTICES
 from coupler.agent.json_value import json_value
 from coupler.agent.ledger import Ledger
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
-from coupler.events.tool_call import CHANGEABLE, OPEN_STATUSES
+from coupler.events.events import CHANGEABLE, OPEN_STATUSES
 from coupler.providers.said import Said, Tokens
 from coupler.schema.v1 import Cost, Diff, ToolCallContent, ToolCallLocation
 

@@ -19,8 +19,8 @@ from coupler.schema.v1 import (
     CreateFormElicitationRequest,
     CreateUrlElicitationRequest,
 )
-from coupler.wire.errors import INVALID_PARAMS, RpcError
-from coupler.wire.request import Request
+from coupler.wire.messages import INVALID_PARAMS, RpcError
+from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

@@ -6,7 +6,7 @@ import shlex
 
 from coupler.agent.errors import AGENT_FAILED, AUTH_REQUIRED, AuthRequiredError
 from coupler.client.errors import AgentError
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 
 def as_answer(error: AgentError, words: str) -> RpcError:

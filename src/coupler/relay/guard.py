@@ -17,7 +17,7 @@ from coupler.client.policy import PermissionRequest
 from coupler.permission.action import KINDS, Action
 from coupler.relay.reasons import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

@@ -32,12 +32,11 @@ from coupler.events import (
     ToolCall,
     Usage,
 )
-from coupler.events.event import Role
-from coupler.events.tool_call import plain_text_of
+from coupler.events.events import Role, plain_text_of
 from coupler.permission.action import KINDS
 from coupler.relay.interlude import OVERHEAD
 from coupler.relay.wording import in_known_words
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 from coupler.schema.v1 import Content as ToolContent
 from coupler.schema.v1 import Terminal, TextContent, ToolCallContent
 

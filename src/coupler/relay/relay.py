@@ -25,7 +25,7 @@ from coupler.schema.v1 import (
     LogoutCapabilities,
     McpCapabilities,
 )
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.editor import Editor

@@ -28,7 +28,7 @@ from coupler.schema.v1 import (
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
 )
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

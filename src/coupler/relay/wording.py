@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 
 from coupler.events import Compaction, CompactionSummary, Content, Event, Plan
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 from coupler.schema.v1 import PlanEntry, PlanEntryPriority, PlanEntryStatus
 
 log = logging.getLogger("coupler.relay")

@@ -10,20 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coupler.schema.base import DecodingError as DecodingError
+    from coupler.schema.base import Unknown as Unknown
     from coupler.schema.decoding import decode as decode
-    from coupler.schema.errors import DecodingError as DecodingError
     from coupler.schema.methods import METHODS as METHODS
     from coupler.schema.methods import Method as Method
     from coupler.schema.methods import method_for as method_for
     from coupler.schema.methods import offers as offers
-    from coupler.schema.unknown import Unknown as Unknown
     from coupler.schema.v1 import *  # noqa: F403
 
 _HOMES = {
     "METHODS": "methods",
-    "DecodingError": "errors",
+    "DecodingError": "base",
     "Method": "methods",
-    "Unknown": "unknown",
+    "Unknown": "base",
     "decode": "decoding",
     "method_for": "methods",
     "offers": "methods",

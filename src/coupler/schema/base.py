@@ -1,8 +1,9 @@
-"""What the generated Structs are made of: two base classes, number ranges, and rules over several fields."""
+"""The base classes of ACP's generated types, and the error of this package."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Flag, auto
 from typing import Annotated, Any, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -47,3 +48,86 @@ class UniformOptions:
     def __post_init__(self) -> None:
         if len({type(option) for option in self.options}) > 1:
             raise ValueError("expected options or groups, got both")
+
+
+# What may be done with a field whose value is wrong; named after the schema's `x-deserialize-…` markers.
+
+
+class Leniency(Flag):
+    STRICT = 0
+    DEFAULT_ON_ERROR = auto()
+    DEFAULT_ON_NULL = auto()
+    SKIP_INVALID_ITEMS = auto()
+    KEEP_UNKNOWN_STRING = auto()
+
+
+STRICT = Leniency.STRICT
+DEFAULT_ON_ERROR = Leniency.DEFAULT_ON_ERROR
+DEFAULT_ON_NULL = Leniency.DEFAULT_ON_NULL
+SKIP_INVALID_ITEMS = Leniency.SKIP_INVALID_ITEMS
+KEEP_UNKNOWN_STRING = Leniency.KEEP_UNKNOWN_STRING
+
+
+# A value of a kind this version does not know, kept as it came.
+
+
+class Unknown(dict[str, Any]):
+    """The JSON object of a variant that only a newer peer knows: a dict, so that it is sent on unchanged."""
+
+    __slots__ = ("tag",)
+
+    def __init__(self, tag: str, raw: Mapping[str, Any]) -> None:
+        super().__init__(raw)
+        self.tag = tag
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.tag!r}, {super().__repr__()})"
+
+    def __reduce__(self) -> tuple[type[Unknown], tuple[str, dict[str, Any]]]:
+        return type(self), (self.tag, dict(self))
+
+
+# The one error of this layer, and how it speaks of JSON values.
+
+
+_KINDS: dict[type, str] = {
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a decimal number",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
+_SHOWN = 60
+
+
+class DecodingError(ValueError):
+    """A message does not have the shape its type asks for; `path` says where, spelled as on the wire."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+    @classmethod
+    def expected(cls, what: str, value: object, path: str = "") -> DecodingError:
+        return cls(path, f"expected {what}, got {_KINDS.get(type(value), 'something else')}")
+
+    @classmethod
+    def not_among(cls, known: Iterable[object], value: str, path: str) -> DecodingError:
+        choices = ", ".join(f'"{choice}"' for choice in known)
+        shown = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…"
+        return cls(path, f'expected one of {choices}, got "{shown}"')
+
+    @classmethod
+    def missing(cls, path: str) -> DecodingError:
+        return cls(path, "is required")
+
+    def below(self, path: str) -> DecodingError:
+        """The same error, seen from further out."""
+        return DecodingError(join(path, self.path), self.problem)
+
+
+def join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name

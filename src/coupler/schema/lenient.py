@@ -14,18 +14,19 @@ from typing import Any, Literal, TypeVar, cast
 
 from msgspec import UNSET, Struct, inspect
 
-from coupler.schema.errors import DecodingError, join
-from coupler.schema.leniency import (
+from coupler.schema.base import (
     DEFAULT_ON_ERROR,
     DEFAULT_ON_NULL,
     KEEP_UNKNOWN_STRING,
     SKIP_INVALID_ITEMS,
     STRICT,
+    DecodingError,
     Leniency,
+    Unknown,
+    join,
 )
+from coupler.schema.decoding import choose
 from coupler.schema.markers import MARKERS
-from coupler.schema.unknown import Unknown
-from coupler.schema.variants import choose
 
 log = logging.getLogger("coupler.schema")
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from coupler.schema.leniency import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS, Leniency
+from coupler.schema.base import DEFAULT_ON_ERROR, DEFAULT_ON_NULL, SKIP_INVALID_ITEMS, Leniency
 
 MARKERS: dict[str, dict[str, Leniency]] = {
     "AgentAuthCapabilities": {

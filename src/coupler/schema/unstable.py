@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import UNSET, UnsetType
 
 from coupler.schema import v1
-from coupler.schema.base import Extensible, Uint64
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Extensible, Uint64, Unknown
 
 __all__ = [
     "AgentCapabilities",

@@ -18,8 +18,8 @@ from coupler.schema.base import (
     Uint32,
     Uint64,
     UniformOptions,
+    Unknown,
 )
-from coupler.schema.unknown import Unknown
 
 __all__ = [
     "AcceptElicitationResponse",

@@ -59,7 +59,7 @@ def _serve(options: CheckOptions) -> Report:
     except StdioIsTerminal as error:
         refuse(str(error), PROGRAM)
     from coupler.inspect.conformance.chat import Chat
-    from coupler.wire.pipes import PipeTransport
+    from coupler.wire.pipe_transport import PipeTransport
 
     chat = Chat(PipeTransport(incoming, outgoing), options.chosen("client"))
     # An editor that closes may kill its agents; the report is due all the same.

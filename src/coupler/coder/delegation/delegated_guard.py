@@ -13,7 +13,7 @@ import msgspec
 from coupler.client.action import action_of
 from coupler.relay.guard import REJECTING, Guard
 from coupler.relay.reasons import NOT_PERMITTED
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest

@@ -31,7 +31,7 @@ from coupler.relay.mirror import Mirror
 from coupler.relay.terminals import release
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Terminal, ToolCallContent
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -14,7 +14,7 @@ from coupler.inspect.conformance.scenario import Scenario
 from coupler.inspect.scripted_agent import CLIENT_PID
 from coupler.inspect.trace import Trace, TraceError
 from coupler.runtime.process import Child, Ring
-from coupler.wire.pipes import PipeTransport
+from coupler.wire.pipe_transport import PipeTransport
 
 AGENT_WORD = "{agent}"
 AGENT_WORDS = "{agent...}"

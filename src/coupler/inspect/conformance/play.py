@@ -13,7 +13,7 @@ from pathlib import Path
 from coupler.inspect.conformance.scenario import Scenario, scenarios
 from coupler.inspect.line_pipe import ScriptError
 from coupler.inspect.scripted_agent import RecordedTrace, ScriptedAgent
-from coupler.wire.pipes import PipeTransport
+from coupler.wire.pipe_transport import PipeTransport
 from coupler.wire.stdio import StdioIsTerminal, take_over
 
 MODULE = "coupler.inspect.conformance.play"

@@ -23,7 +23,7 @@ from coupler.schema.v1 import (
     WriteTextFileRequest,
     WriteTextFileResponse,
 )
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession

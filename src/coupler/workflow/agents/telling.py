@@ -10,7 +10,7 @@ import msgspec
 from coupler.client.observation import Observation, PermissionDecided, Received
 from coupler.events import Notice, Plan, Text, ToolCall
 from coupler.events import Thought as Thinking
-from coupler.events.tool_call import plain_text_of
+from coupler.events.events import plain_text_of
 from coupler.schema.v1 import Diff, PlanEntry
 from coupler.workflow.engine.titles import visible
 from coupler.workflow.journal.happenings import (

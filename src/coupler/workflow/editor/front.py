@@ -26,7 +26,7 @@ from coupler.schema.v1 import (
     RequestPermissionRequest,
     SelectedPermissionOutcome,
 )
-from coupler.wire.errors import RpcError
+from coupler.wire.messages import RpcError
 from coupler.workflow.editor.dialog import call_about, options_for
 from coupler.workflow.editor.files import FilesInEditor
 from coupler.workflow.editor.input_form import FORMS, asked_for, spoken

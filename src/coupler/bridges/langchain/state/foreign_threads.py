@@ -17,7 +17,7 @@ from coupler.agent.json_value import json_value
 from coupler.bridges.langchain.stream.content import blocks_of, citations, for_client
 from coupler.bridges.langchain.tool_calls.presentation import Presentation
 from coupler.events import Content, Text, Thought, ToolOutput, ToolUpdate
-from coupler.events.record import Recorded, UserMessage
+from coupler.events.records import Recorded, UserMessage
 from coupler.schema.v1 import Content as ToolContent
 
 if TYPE_CHECKING:

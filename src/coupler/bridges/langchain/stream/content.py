@@ -15,7 +15,7 @@ from langchain_core.messages import HumanMessage
 from msgspec import UNSET, to_builtins
 
 from coupler.agent.prompt_text import prompt_text
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 from coupler.schema.v1 import (
     AudioContent,
     BlobResourceContents,

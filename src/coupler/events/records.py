@@ -11,8 +11,17 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from coupler.events.event import Compaction, CompactionSummary, Content, Notice, Plan, Text, Thought
-from coupler.events.tool_call import ToolOutput, ToolUpdate
+from coupler.events.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Notice,
+    Plan,
+    Text,
+    Thought,
+    ToolOutput,
+    ToolUpdate,
+)
 from coupler.schema import v1
 from coupler.schema.decoding import DecodingError, decode
 from coupler.wire.messages import encode

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from coupler.events.event import (
+from coupler.events.events import (
+    CHANGEABLE,
     Commands,
     Compaction,
     CompactionSummary,
@@ -27,11 +28,12 @@ from coupler.events.event import (
     Role,
     Text,
     Thought,
+    ToolCall,
+    ToolUpdate,
     Usage,
 )
-from coupler.events.tool_call import CHANGEABLE, ToolCall, ToolUpdate
 from coupler.schema import v1
-from coupler.schema.unknown import Unknown
+from coupler.schema.base import Unknown
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import SessionUpdate
