@@ -9,9 +9,10 @@ import json
 import sys
 from collections.abc import Mapping
 
-from coupler.config import agent_tables, server_tables
+from coupler.config import agent_tables
+from coupler.config import agent_tables as server_tables
 from coupler.config.keys import SCHEMA
-from coupler.config.kind import TableKey
+from coupler.config.value_kinds import TableKey
 from pages import table, update
 
 SETTER_WORDS = {
@@ -25,10 +26,10 @@ def main(arguments: list[str]) -> int:
     trusted = ", ".join(f"`{key.name}`" for key in SCHEMA.keys if key.setter == "trusted project")
     configuration = {
         "keys": keys(),
-        "keys of mcp": keys_of_tables(server_tables.KEYS),
+        "keys of mcp": keys_of_tables(server_tables.SERVER_KEYS),
         "keys that need trust": f"These keys need trust: {trusted}.",
     }
-    catalogue = {"keys of agents": keys_of_tables(agent_tables.KEYS)}
+    catalogue = {"keys of agents": keys_of_tables(agent_tables.AGENT_KEYS)}
     return update({"configuration.md": configuration, "agents-catalogue.md": catalogue}, arguments)
 
 

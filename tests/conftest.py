@@ -60,7 +60,7 @@ def coupler_home(coupler_homes: Iterator[Path], monkeypatch: pytest.MonkeyPatch)
 def nothing_learned() -> Iterator[None]:
     """Agents in this process share what they know to be secret; a test's tokens are none in the next one."""
     yield
-    known_secrets = sys.modules.get("coupler.agent.known_secrets")
+    known_secrets = sys.modules.get("coupler.redaction.known_secrets")
     if known_secrets is not None:
         known_secrets._learned.clear()
 

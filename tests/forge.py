@@ -121,7 +121,7 @@ def _become(order: dict[str, Any], descriptors: list[int]) -> list[str]:
     os.environ.clear()
     os.environ.update(order["env"])
     time.tzset()
-    known_secrets = sys.modules.get("coupler.agent.known_secrets")
+    known_secrets = sys.modules.get("coupler.redaction.known_secrets")
     if known_secrets is not None:
         known_secrets._at_start = dict(os.environ)
     arguments: list[str] = order["arguments"]

@@ -47,7 +47,6 @@ EARLY = {
     "coupler.cli.soundness",
     "coupler.runtime",
     "coupler.config",
-    "coupler.config.errors",
     "coupler.config.lookup",
     "coupler.runtime.directories",
     "coupler.runtime.logs",

@@ -160,7 +160,7 @@ def _recorded(
     """The link with a file beside it. What only the agent was given is as secret as what we have."""
     # Imported on use, because most agents are not recorded.
     from coupler.client.recording import recorded
-    from coupler.secrets.source import secrets_in_environment
+    from coupler.redaction.sources import secrets_in_environment
     from coupler.wire.tap import agent_name
 
     try:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.agent.declaration import readable
 from coupler.agent.mode import Mode, declared_modes
 from coupler.agent.option import Choice, Group, Select, Toggle, declared_options
+from coupler.fields import readable
 
 
 class Text(str):

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from coupler.agent import known_secrets
 from coupler.agent.errors import LONGEST_MESSAGE, describe
 from coupler.agent.json_value import MAX_TEXT, json_value
 from coupler.agent.masked import DEEPEST, FUNCTIONAL, FUNCTIONAL_REQUESTS, TOO_DEEP, masked_error
@@ -36,12 +35,13 @@ from coupler.events import (
 )
 from coupler.events.records import Recorded
 from coupler.events.v1_codec import Emitted
+from coupler.redaction import known_secrets
+from coupler.redaction.masker import Masker
+from coupler.redaction.payloads import NEVER_MASKED
+from coupler.redaction.sources import declared_secrets
 from coupler.schema import v1
 from coupler.schema.base import Unknown
 from coupler.schema.methods import METHODS, UNSTABLE_METHODS
-from coupler.secrets.masker import Masker
-from coupler.secrets.payloads import NEVER_MASKED
-from coupler.secrets.source import declared_secrets
 from coupler.wire.messages import RpcError
 
 SECRET = "Zq7Xk9Vw3Jy5Qz8Wx2Kv"

@@ -6,7 +6,7 @@ import pytest
 from langchain_core.tools import BaseTool, StructuredTool, tool
 
 from coupler.bridges.langchain.asking.arguments_form import arguments_form
-from coupler.forms.field import FormError
+from coupler.fields.form_fields import FormError
 
 
 @tool

@@ -19,7 +19,7 @@ import forked
 from coupler.cli.command import command
 from coupler.cli.completion.scripts import HOW_TO_INSTALL
 from coupler.cli.completion.words import PARTICULAR, kind_of
-from coupler.store.run_table import RunRecord
+from coupler.store.runs import RunRecord
 from coupler.store.sessions import SessionRecord
 from coupler.store.store import Store
 from raw_client import COUPLER, PATIENCE

@@ -11,7 +11,7 @@ import pytest
 from client.asking import Asked, Script, advertised, ask
 from client.stage import run, until
 from coupler.client.elicitation import FormRequest, UrlRequest
-from coupler.forms.field import ChoiceField, SwitchField, TextField
+from coupler.fields.form_fields import ChoiceField, SwitchField, TextField
 
 FORM = {
     "type": "object",

@@ -11,7 +11,7 @@ from coupler.catalogue.choice import choose
 from coupler.catalogue.lookup import joined
 from coupler.client.errors import AgentError
 from coupler.config import keys, load
-from coupler.config.errors import ConfigError
+from coupler.config.lookup import ConfigError
 
 
 def config_of(home: Path, text: str) -> Any:

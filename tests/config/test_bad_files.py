@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from coupler.config import ConfigError
-from coupler.config.errors import MOST_PROBLEMS
-from coupler.config.file import LARGEST
+from coupler.config.files import LARGEST
+from coupler.config.lookup import MOST_PROBLEMS
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs links, pipes and modes of POSIX")
 

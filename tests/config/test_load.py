@@ -8,10 +8,9 @@ import time
 import pytest
 
 from coupler.config import ConfigError, Origin, load
-from coupler.config import file as config_file
+from coupler.config import files as config_file
 from coupler.config.keys import ALLOW, ASK, DENY, SCHEMA, SECRET_NAMES, STORE, SYNCHRONOUS
-from coupler.config.kind import Choice, FilePath, Texts
-from coupler.config.schema import Key, Schema
+from coupler.config.value_kinds import Choice, FilePath, Key, Schema, Texts
 
 COMMAND = Key("server.command", FilePath(), None, "trusted project", "A made-up command.", variable="MADE_UP")
 COLOUR = Key("server.colour", Choice(("red", "blue")), "blue", "project", "A made-up colour.")

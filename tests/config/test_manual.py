@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coupler.config.keys import SCHEMA
-from coupler.config.schema import Schema
+from coupler.config.value_kinds import Schema
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "configuration.md").read_text()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.config.positions import DEEPEST, MOST_PARTS, Positions, TooComplexError
+from coupler.config.files import DEEPEST, MOST_PARTS, Positions, TooComplexError
 
 
 def paths_of(value: Any, path: tuple = ()) -> Iterator[tuple]:

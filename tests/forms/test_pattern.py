@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.forms.pattern import LONGEST_MATCHED, Pattern
+from coupler.fields.bounded_regex import LONGEST_MATCHED, Pattern
 
 
 @pytest.mark.parametrize(

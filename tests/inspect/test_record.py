@@ -17,7 +17,7 @@ from coupler.client.recording import recorded
 from coupler.coupling import link_to
 from coupler.inspect.record_writer import File
 from coupler.inspect.trace import Trace, TraceError
-from coupler.secrets.secret import Secret
+from coupler.redaction.sources import Secret
 from coupler.wire.peer import Peer
 from coupler.wire.tap import Feed, agent_name
 from coupler.wire.transport import MemoryTransport, TappedTransport

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from coupler.secrets.logs import mask_logs
-from coupler.secrets.masker import Masker
-from coupler.secrets.secret import Secret
+from coupler.redaction.log_filter import mask_logs
+from coupler.redaction.masker import Masker
+from coupler.redaction.sources import Secret
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("T", TOKEN)])

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.secrets.masker import Masker
-from coupler.secrets.secret import Secret
+from coupler.redaction.masker import Masker
+from coupler.redaction.sources import Secret
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("GITHUB_TOKEN", TOKEN)])

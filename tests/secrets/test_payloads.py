@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.secrets.payloads import NEVER_MASKED, Payload
+from coupler.redaction.payloads import NEVER_MASKED, Payload
 
 
 def test_every_payload_is_listed_once() -> None:

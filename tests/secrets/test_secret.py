@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.secrets.masker import Masker
-from coupler.secrets.secret import Secret
+from coupler.redaction.masker import Masker
+from coupler.redaction.sources import Secret
 
 PRIVATE_KEY = """-----BEGIN PRIVATE KEY-----
 MIIEvQIBADANBgkqhkiG9w0BAQEFAASC

@@ -2,8 +2,8 @@
 
 import pytest
 
-from coupler.secrets.masker import Masker
-from coupler.secrets.source import could_be_secret, declared_secrets, looks_secret, secrets_in_environment
+from coupler.redaction.masker import Masker
+from coupler.redaction.sources import could_be_secret, declared_secrets, looks_secret, secrets_in_environment
 
 TOKEN = "ghp_0123456789abcdefABCDEF"
 

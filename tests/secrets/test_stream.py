@@ -22,10 +22,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coupler.secrets.finder import beginning_of
-from coupler.secrets.masker import Masker
-from coupler.secrets.secret import Secret
-from coupler.secrets.stream import REMEMBERED, Stream
+from coupler.redaction.masker import REMEMBERED, Masker, Stream
+from coupler.redaction.sources import Secret, beginning_of
 
 TOKEN = "ghp_0123456789abcdef"
 MASKER = Masker([Secret("T", TOKEN)])

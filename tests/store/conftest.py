@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coupler.store.database import Database
-from coupler.store.holder import Holder
+from coupler.store.leases import Holder
 from coupler.store.store import Store
 
 OpenStore = Callable[..., Store]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coupler.store import HeldError
-from coupler.store.holder import Holder
+from coupler.store.leases import Holder
 from store.parts import record
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and forks are POSIX")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coupler.store import StoreError
-from coupler.store import scribe as scribe_module
+from coupler.store import journal as scribe_module
 from coupler.store.journal import Entry, joined
 from store.parts import locked, record
 

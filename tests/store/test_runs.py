@@ -5,13 +5,13 @@ import signal
 
 import pytest
 
-from coupler.store import StoreError, run_table
-from coupler.store.run_table import RunChange, RunEntry, RunRecord
+from coupler.store import StoreError, runs
+from coupler.store.runs import RunChange, RunEntry, RunRecord
 
 OWNER = """
     import asyncio
     from coupler.store.store import Store
-    from coupler.store.run_table import RunRecord
+    from coupler.store.runs import RunRecord
 
     store = Store.open(path)
     asyncio.run(store.runs.create(RunRecord(id="theirs", workflow="w", file="/f", digest="d", cwd="/")))
@@ -89,7 +89,7 @@ class TestEntries:
 
     def test_much_is_read_bit_by_bit_unless_all_of_it_is_wanted(self, store):
         number = created(store)
-        written(store, number, *(entry(seq, b"x" * (run_table.ENOUGH // 2)) for seq in range(1, 6)))
+        written(store, number, *(entry(seq, b"x" * (runs.ENOUGH // 2)) for seq in range(1, 6)))
 
         some = asyncio.run(store.runs.entries("one"))
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from coupler.store import CursorError
 from coupler.store import sessions as sessions_module
-from coupler.store.cursor import Position, Query, Seal
-from coupler.store.sessions import purge_slice
+from coupler.store.sessions import Position, Query, Seal, purge_slice
 from coupler.store.store import Store
 from store.parts import record
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import forked
-from coupler.store.run_table import RunRecord
+from coupler.store.runs import RunRecord
 from coupler.store.store import Store
 from coupler.workflow.journal.happenings import Happening, RunFinished, StepFinished
 from coupler.workflow.journal.record import happening_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coupler.config.agent_tables import AgentTable
-from coupler.config.origin import Origin
+from coupler.config.files import Origin
 from coupler.workflow.agents.profiles import role_of
 from coupler.workflow.errors import StepError
 from coupler.workflow.language.definition import Agent, Tools

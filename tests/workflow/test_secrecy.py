@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from coupler.secrets.secret import Secret
+from coupler.redaction.sources import Secret
 from coupler.workflow.journal.happenings import (
     Decided,
     Place,

@@ -21,7 +21,7 @@ from coupler.agent.project import configuration_of
 from coupler.agent.state import pack, unpack
 from coupler.events.records import STOP, TOOL
 from coupler.schema.v1 import ListSessionsResponse, SessionInfo
-from coupler.store.clock import now
+from coupler.store.database import now
 from coupler.store.errors import StoreError
 from coupler.wire.messages import RpcError
 

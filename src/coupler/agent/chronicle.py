@@ -18,7 +18,7 @@ from coupler.agent.state import StateError, pack
 from coupler.events import Commands, Info, Mode, Options, Usage
 from coupler.events.records import STOP, USER, End, Recorded, UserMessage, end_record, text_in, to_record
 from coupler.events.v1_codec import Emitted
-from coupler.store.clock import now
+from coupler.store.database import now
 from coupler.store.errors import StoreError
 from coupler.wire.messages import RpcError
 

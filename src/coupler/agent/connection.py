@@ -18,11 +18,11 @@ from coupler.agent.errors import (
 )
 from coupler.agent.forecast import Foresight
 from coupler.agent.introduction import introduction_for
-from coupler.agent.known_secrets import process_masker
 from coupler.agent.login_calls import LoginCalls
 from coupler.agent.masked import masked, masked_error
 from coupler.agent.session_calls import SessionCalls
 from coupler.agent.sessions import Sessions
+from coupler.redaction.known_secrets import process_masker
 from coupler.schema import unstable
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import METHODS, offers

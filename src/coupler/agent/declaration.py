@@ -30,19 +30,6 @@ def declared_or_none(value: object, what: str) -> str | None:
     return None if value is None or value == "" else declared_text(value, what)
 
 
-def readable(id: str) -> str:
-    """The id as a name for people: "accept_edits" is "Accept edits".
-
-    An id with a digit, a colon or a slash, such as "gpt-4o" or "ollama:qwen-coder", is mostly a name already
-    and stays as it is.
-    """
-    words = id.replace("_", " ").replace("-", " ").split()
-    if not words or any(character.isdigit() or character in ":/" for character in id):
-        return id
-    text = " ".join(words)
-    return text[0].upper() + text[1:]
-
-
 def declared_list(
     values: Iterable[T], kinds: tuple[type[T], ...], identify: Callable[[T], str], what: str
 ) -> tuple[T, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coupler.agent.known_secrets import beginning_of
+from coupler.redaction.known_secrets import beginning_of
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.decoding import DecodingError
 from coupler.store.errors import CursorError, HeldError, StoreError

@@ -15,18 +15,8 @@ from typing import Any, Generic, TypeVar, overload
 
 from msgspec import UNSET
 
-from coupler.agent.form_schema import outline
-from coupler.agent.form_types import (
-    SINGLE,
-    WITH_FIELDS,
-    fields_of_type,
-    own_docstring,
-    read_type,
-    single_field,
-)
-from coupler.agent.known_secrets import beginning_of
 from coupler.agent.sensitive import asks_for_secret, names_secret, names_secret_number
-from coupler.forms.field import (
+from coupler.fields.form_fields import (
     MOST_FIELDS,
     ChoiceField,
     ChoicesField,
@@ -37,6 +27,16 @@ from coupler.forms.field import (
     SwitchField,
     TextField,
 )
+from coupler.fields.schema_forms import outline
+from coupler.fields.type_forms import (
+    SINGLE,
+    WITH_FIELDS,
+    fields_of_type,
+    own_docstring,
+    read_type,
+    single_field,
+)
+from coupler.redaction.known_secrets import beginning_of
 from coupler.schema import v1
 
 __all__ = ["Form", "FormError"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from coupler.agent.known_secrets import beginning_of
+from coupler.redaction.known_secrets import beginning_of
 
 MAX_DEPTH = 20
 MAX_ITEMS = 1_000

@@ -19,9 +19,9 @@ class KeptTrust:
         # Imported on use: most projects set nothing that needs trust.
         from coupler.config import keys, load
         from coupler.runtime.directories import NoHomeError, store_file
+        from coupler.store.choices import Trust
         from coupler.store.database import Database
         from coupler.store.errors import StoreError
-        from coupler.store.trust import Trust
 
         try:
             file = load(None, environ=os.environ)[keys.STORE] or store_file()

@@ -27,9 +27,9 @@ from coupler.agent.errors import TARGET_FAILED, describe
 from coupler.agent.forecast import Forecast
 from coupler.agent.garbage import kept_while_importing
 from coupler.agent.introduction import introduce
-from coupler.agent.known_secrets import environment_masker
 from coupler.agent.memory import Memory, Record
 from coupler.agent.target import Served, TargetError, blueprint_of, load
+from coupler.redaction.known_secrets import environment_masker
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import InitializeResponse
 from coupler.wire.messages import RpcError

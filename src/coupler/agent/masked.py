@@ -21,7 +21,7 @@ from coupler.schema.base import Unknown
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
-    from coupler.secrets.masker import Masker
+    from coupler.redaction.masker import Masker
 
 T = TypeVar("T")
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import UNSET
 
-from coupler.agent.declaration import declared_list, declared_or_none, declared_text, readable
+from coupler.agent.declaration import declared_list, declared_or_none, declared_text
+from coupler.fields import readable
 from coupler.schema import v1
 
 

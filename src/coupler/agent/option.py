@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 from msgspec import UNSET
 
-from coupler.agent.declaration import declared_list, declared_or_none, declared_text, readable
+from coupler.agent.declaration import declared_list, declared_or_none, declared_text
+from coupler.fields import readable
 from coupler.schema import v1
 
 Value: TypeAlias = str | bool

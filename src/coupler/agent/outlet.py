@@ -26,7 +26,7 @@ from coupler.wire.peer import Peer
 
 if TYPE_CHECKING:
     from coupler.agent.chronicle import Chronicle
-    from coupler.store.scribe import Backlog
+    from coupler.store.journal import Backlog
 
 
 class Outlet:

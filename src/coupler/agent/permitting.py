@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.agent.known_secrets import beginning_of
 from coupler.config import Config, keys
 from coupler.permission.action import Action
 from coupler.permission.choices import Choices, ChoiceStore
@@ -19,6 +18,7 @@ from coupler.permission.engine import Permissions, Verdict
 from coupler.permission.named_host import names_host
 from coupler.permission.offer import Offer
 from coupler.permission.rule import PROJECT, Rule
+from coupler.redaction.known_secrets import beginning_of
 from coupler.schema.v1 import (
     PermissionOption,
     PermissionToolCall,

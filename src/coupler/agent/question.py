@@ -22,11 +22,10 @@ from msgspec import UNSET, Struct, UnsetType
 from coupler.agent.call import Call, innermost_call
 from coupler.agent.errors import EditorError
 from coupler.agent.form import Form, FormError
-from coupler.agent.known_secrets import beginning_of
 from coupler.agent.sensitive import asks_for_secret, ends_in_secret
 from coupler.agent.text import whole_text
-from coupler.forms.field import Option, TextField
-from coupler.forms.page import LONGEST_URL, problem_of
+from coupler.fields.form_fields import LONGEST_URL, Option, TextField, problem_of
+from coupler.redaction.known_secrets import beginning_of
 from coupler.schema.base import DecodingError
 from coupler.schema.v1 import (
     AcceptElicitationResponse,

@@ -28,11 +28,11 @@ from coupler.agent.ending import (
 from coupler.agent.garbage import look_less_often
 from coupler.agent.hello import Greeting
 from coupler.agent.loading import Loading
-from coupler.agent.log_gate import keep_secrets_from_logs
 from coupler.agent.memory import Memory, Record
 from coupler.agent.serve_options import ServeOptions, drafts_option, store_option
 from coupler.agent.target import Served, capture
 from coupler.agent.watchdog import Watchdog
+from coupler.redaction.log_filter import keep_secrets_from_logs
 from coupler.runtime.logs import send_logs_to_stderr
 from coupler.wire.frames import DEFAULT_LIMIT
 from coupler.wire.pipe_transport import PipeTransport

@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from coupler.agent.known_secrets import environment_masker, hide_everywhere
 from coupler.agent.masked import FUNCTIONAL_REQUESTS, masked, masked_blocks
 from coupler.events import Compaction, CompactionSummary, Content, Text, Thought, ToolOutput
 from coupler.events.records import End
 from coupler.events.v1_codec import Emitted
+from coupler.redaction.known_secrets import environment_masker, hide_everywhere
 from coupler.schema import v1
 
 if TYPE_CHECKING:
-    from coupler.secrets.masker import Masker
-    from coupler.secrets.secret import Secret
-    from coupler.secrets.stream import Stream
+    from coupler.redaction.masker import Masker, Stream
+    from coupler.redaction.sources import Secret
 
 Send: TypeAlias = Callable[[Emitted], None]
 
@@ -86,7 +85,7 @@ class Veil:
 
     def add(self, values: Mapping[str, str]) -> None:
         """These values are secret, whatever they look like, under these names."""
-        from coupler.secrets.source import declared_secrets
+        from coupler.redaction.sources import declared_secrets
 
         self._change(declared_secrets(values))
 
@@ -97,7 +96,7 @@ class Veil:
 
     def notice(self, variables: Mapping[str, str]) -> None:
         """These variables were set: some may be secret by their names."""
-        from coupler.secrets.source import declared_secrets, secrets_in_environment
+        from coupler.redaction.sources import declared_secrets, secrets_in_environment
 
         declared = {name: value for name, value in variables.items() if name in self._names}
         found = [*declared_secrets(declared), *secrets_in_environment(variables)]
@@ -132,8 +131,8 @@ class Veil:
         if not hidden:
             return PromptVeil(self.masker)
         # Imported on use: hardly any prompt has such texts.
-        from coupler.secrets.masker import Masker
-        from coupler.secrets.source import declared_secrets
+        from coupler.redaction.masker import Masker
+        from coupler.redaction.sources import declared_secrets
 
         return PromptVeil((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
 
@@ -275,8 +274,7 @@ class Veil:
         return stream.end() if stream is not None else ""
 
     def _new_stream(self) -> Stream:
-        from coupler.secrets.masker import Masker
-        from coupler.secrets.stream import Stream
+        from coupler.redaction.masker import Masker, Stream
 
         return Stream(self.masker or Masker())
 

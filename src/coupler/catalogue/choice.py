@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from coupler.catalogue.entry import Entry
 from coupler.catalogue.lookup import entries
 from coupler.client.errors import AgentError
-from coupler.config.errors import ConfigError
+from coupler.config.lookup import ConfigError
 from coupler.providers.registry import ENTRIES as PROVIDERS
 
 Form: TypeAlias = Literal["acp", "native"]

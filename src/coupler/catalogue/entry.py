@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from coupler.client.files import FileAccess
 from coupler.client.quirks import Quirks
-from coupler.config.origin import Origin
+from coupler.config.files import Origin
 
 Launcher: TypeAlias = Literal["npx", "uvx"]
 """A program that downloads an agent, if it is not there yet, and starts it."""

@@ -98,7 +98,7 @@ def _advice_on_starting(error: AgentError, agent: str) -> str:
 def _entry_of_program(agent: str) -> Entry | None:
     """The agent of the catalogue that has this name, or whose program the command line starts."""
     from coupler.catalogue.lookup import entries
-    from coupler.config.errors import ConfigError
+    from coupler.config.lookup import ConfigError
     from coupler.runtime.environment import SpawnError, split_command
 
     try:

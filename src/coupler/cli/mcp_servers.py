@@ -19,9 +19,9 @@ def servers_of(values: Sequence[str], program: str) -> tuple[McpServer, ...]:
     """MCP servers: NAME=COMMAND, NAME=URL, or a JSON file with `mcpServers`."""
     if not values:
         return ()
-    from coupler.config.kind import Source, WrongValueError
-    from coupler.config.origin import COMMAND_LINE
-    from coupler.config.server_tables import ServerTables
+    from coupler.config.agent_tables import ServerTables
+    from coupler.config.files import COMMAND_LINE
+    from coupler.config.value_kinds import Source, WrongValueError
 
     tables: dict[str, Any] = {}
     for value in values:

@@ -241,7 +241,7 @@ def _is_coder(agent: str) -> bool:
     if agent == CODER:
         return True
     from coupler.catalogue.lookup import find, is_coder
-    from coupler.config.errors import ConfigError
+    from coupler.config.lookup import ConfigError
 
     try:
         entry = find(agent, os.getcwd())

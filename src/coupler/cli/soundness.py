@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from coupler.__about__ import __version__
 from coupler.agent.memory import write_record
-from coupler.config.errors import ConfigError
-from coupler.config.lookup import project_files, user_file
+from coupler.config.lookup import ConfigError, project_files, user_file
 from coupler.runtime.directories import cache_directory, home_directory
 
 LARGEST = 1024 * 1024

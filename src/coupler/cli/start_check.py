@@ -22,7 +22,7 @@ from coupler.cli.start_errors import (
 )
 
 if TYPE_CHECKING:
-    from coupler.config.errors import ConfigError
+    from coupler.config.lookup import ConfigError
     from coupler.workflow.errors import InvalidWorkflowError
 
 

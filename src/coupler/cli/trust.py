@@ -31,9 +31,9 @@ from coupler.cli.trust_workflows import (
 
 if TYPE_CHECKING:
     from coupler.config import Config
-    from coupler.config.file import ConfigFile
-    from coupler.config.schema import Setting
-    from coupler.store.trust import Trust, TrustedFile
+    from coupler.config.files import ConfigFile
+    from coupler.config.value_kinds import Setting
+    from coupler.store.choices import Trust, TrustedFile
 
 PROGRAM = "coupler trust"
 WITHDRAW = "`coupler trust --forget` withdraws it."
@@ -228,7 +228,7 @@ def _list() -> None:
 
 def _state(file: TrustedFile) -> str:
     from coupler.config import ConfigError
-    from coupler.config.file import content_of
+    from coupler.config.files import content_of
 
     try:
         content = content_of(file.path)

@@ -14,7 +14,7 @@ import click
 from coupler.cli.sessions.wording import count, one_line
 
 if TYPE_CHECKING:
-    from coupler.store.trust import Trust
+    from coupler.store.choices import Trust
     from coupler.workflow.language.library import Library
     from coupler.workflow.language.trusting import FileToTrust
 

@@ -15,7 +15,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from coupler.agent.transcript import TranscriptTurn
-    from coupler.secrets.masker import Masker
+    from coupler.redaction.masker import Masker
     from coupler.store.sessions import SessionRecord
 
 JSON_STATE = b"j"
@@ -25,8 +25,8 @@ JSON_STATE = b"j"
 @cache
 def masker_for(directory: str | None) -> Masker:
     """Hides what is secret in a directory."""
-    from coupler.secrets.masker import Masker
-    from coupler.secrets.source import declared_secrets, secrets_in_environment
+    from coupler.redaction.masker import Masker
+    from coupler.redaction.sources import declared_secrets, secrets_in_environment
 
     named = {name: os.environ[name] for name in _names_in(directory) if name in os.environ}
     return Masker([*declared_secrets(named), *secrets_in_environment(os.environ)])

@@ -17,8 +17,7 @@ from msgspec import UNSET, Struct, field
 from coupler.client.form import checked, fields_of
 from coupler.client.responder import Listener, Responder
 from coupler.events import ToolCall
-from coupler.forms.field import Field
-from coupler.forms.page import problem_of
+from coupler.fields.form_fields import Field, problem_of
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
     CancelElicitationResponse,

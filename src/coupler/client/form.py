@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from coupler.forms.field import (
+from coupler.fields.bounded_regex import Pattern
+from coupler.fields.form_fields import (
     MOST_FIELDS,
     ChoiceField,
     ChoicesField,
@@ -18,7 +19,6 @@ from coupler.forms.field import (
     SwitchField,
     TextField,
 )
-from coupler.forms.pattern import Pattern
 from coupler.schema.v1 import (
     BooleanPropertySchema,
     ElicitationPropertySchema,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from coupler.client.errors import AgentError
 from coupler.store.errors import HeldError
-from coupler.store.kept import KeptSession
+from coupler.store.sessions import KeptSession
 
 if TYPE_CHECKING:
     from coupler.client.opening import OpeningOptions

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from coupler.client.errors import AgentError
 from coupler.client.link import LastWords, Link
-from coupler.secrets.secret import Secret
+from coupler.redaction.sources import Secret
 from coupler.wire.tap import Feed, FileError, open_file
 from coupler.wire.transport import TappedTransport, Transport
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from coupler.catalogue.lookup import is_coder, joined
 from coupler.config import keys
-from coupler.config.agent_chain import whole_table
+from coupler.config.agent_tables import whole_table
 from coupler.mcp.servers import server_name
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coupler.config.config import Config, Note, TrustedFiles, load
-    from coupler.config.errors import ConfigError
-    from coupler.config.origin import Entry, Origin
+    from coupler.config.files import Entry, Origin
+    from coupler.config.lookup import ConfigError
 
 __all__ = ["Config", "ConfigError", "Entry", "Note", "Origin", "TrustedFiles", "load"]
 
-_HOMES = {"ConfigError": "coupler.config.errors"}
-_HOMES |= dict.fromkeys(("Entry", "Origin"), "coupler.config.origin")
+_HOMES = {"ConfigError": "coupler.config.lookup"}
+_HOMES |= dict.fromkeys(("Entry", "Origin"), "coupler.config.files")
 _HOMES |= dict.fromkeys(("Config", "Note", "TrustedFiles", "load"), "coupler.config.config")
 
 

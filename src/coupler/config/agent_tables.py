@@ -1,4 +1,4 @@
-"""Agents as `coupler.toml` has them: `[agents.NAME]` with a command, or with what differs from the known one.
+"""Agents and MCP servers as `coupler.toml` defines them.
 
 A value that is wrong is never repeated: it may be a token.
 """
@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
+from msgspec import structs
 
-from coupler.config.errors import suggestion
-from coupler.config.kind import Source, TableKey, WrongValueError, address_problem, type_words
-from coupler.config.origin import Origin
+from coupler.config.files import Origin
+from coupler.config.lookup import suggestion
+from coupler.config.value_kinds import Source, TableKey, WrongValueError, address_problem, type_words
 
-KEYS: Mapping[str, TableKey] = {
+if TYPE_CHECKING:
+    from coupler.schema.v1 import McpServer
+
+
+AGENT_KEYS: Mapping[str, TableKey] = {
     "command": TableKey(
         "a text, or a list of its words",
         "Starts the agent. A path starts where the file is, as all paths in it do.",
@@ -64,8 +69,8 @@ _FILES = ("none", "read", "write")
 _TOOLS = ("allow", "deny")
 
 # What can be told from a command line: one word, without a path in it.
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
-_BASE = re.compile(_NAME.pattern + "(:acp|:native)?")
+_AGENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_BASE = re.compile(_AGENT_NAME.pattern + "(:acp|:native)?")
 _UNFIT = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -115,13 +120,13 @@ class AgentTables(msgspec.Struct, frozen=True):
 
 
 def _agent(name: str, table: object, source: Source) -> AgentTable:
-    if not _NAME.fullmatch(name):
+    if not _AGENT_NAME.fullmatch(name):
         raise WrongValueError("must be called by letters, digits, `_`, `-` and `.`, at most 64 of them", name)
     if not isinstance(table, dict):
         raise WrongValueError(f"must be a table, not {type_words(table)}", name)
     for key in table:
-        if key not in KEYS:
-            raise WrongValueError(f"is unknown; {suggestion(key, (*KEYS,), (*KEYS,))}", name, key)
+        if key not in AGENT_KEYS:
+            raise WrongValueError(f"is unknown; {suggestion(key, (*AGENT_KEYS,), (*AGENT_KEYS,))}", name, key)
     if "command" in table and "agent" in table:
         raise WrongValueError(
             "does not go with `command`: an agent stands on another, or is started", name, "agent"
@@ -296,3 +301,184 @@ def _variables(name: str, value: object) -> dict[str, str]:
         if not each or "=" in each or _UNFIT.search(each) or "\0" in text:
             raise WrongValueError("must be a name and a text without control characters", name, "env", each)
     return value
+
+
+# An agent's table together with those that it stands on: what it leaves open is as the one below has it.
+
+
+T = TypeVar("T")
+
+
+def whole_table(name: str, tables: Mapping[str, AgentTable]) -> AgentTable | None:
+    """What holds for the agent of this name, by all tables below it; None if it has none itself.
+
+    Of texts the nearest counts. Lists are added up, those from below first, and so are tables, in which the
+    nearest entry of a name counts.
+    """
+    chain = [*_chain(name, tables)]
+    if not chain:
+        return None
+    below_first = chain[::-1]
+    return structs.replace(
+        chain[0],
+        title=_first(table.title for table in chain),
+        system=_first(table.system for table in chain),
+        model=_first(table.model for table in chain),
+        base_url=_first(table.base_url for table in chain),
+        mode=_first(table.mode for table in chain),
+        mcp=_first(table.mcp for table in chain),
+        allow=_added_up(table.allow for table in below_first),
+        deny=_added_up(table.deny for table in below_first),
+        context=_added_up(table.context for table in below_first),
+        skills=_added_up(table.skills for table in below_first),
+        options={option: value for table in below_first for option, value in table.options.items()},
+        hooks={event: lines for table in below_first for event, lines in table.hooks.items()},
+        env={variable: value for table in below_first for variable, value in table.env.items()},
+    )
+
+
+def _chain(name: str, tables: Mapping[str, AgentTable]) -> Iterator[AgentTable]:
+    """The table of this name, the one that it stands on, and so on; a circle ends where it began."""
+    seen: set[str] = set()
+    while name in tables and name not in seen:
+        seen.add(name)
+        yield tables[name]
+        name = (tables[name].agent or "").partition(":")[0]
+
+
+def _first(values: Iterable[T | None]) -> T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _added_up(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for some in lists for each in some))
+
+
+# MCP servers as `coupler.toml` has them: `[mcp.NAME]` with a command, or with an address.
+#
+# A value that is wrong is never repeated: it may be a token.
+
+
+_OF_COMMANDS = {
+    "command": TableKey("a text", "The program: a name on the `PATH`, or a path."),
+    "args": TableKey("a list of texts", "Its arguments."),
+    "env": TableKey(
+        "a table of texts",
+        "Its variables. It gets these and a few that every program needs (`PATH`, `HOME`, `LANG` …), "
+        "no others.",
+    ),
+}
+_OF_ADDRESSES = {
+    "url": TableKey("a text", "In place of a command: the address of a server, `https://…` or `http://…`."),
+    "headers": TableKey("a table of texts", "What is sent to it with every request."),
+    "type": TableKey(
+        '`"http"` or `"sse"`', 'How it is spoken to; `"http"` (streamable HTTP) unless said otherwise.'
+    ),
+}
+SERVER_KEYS: Mapping[str, TableKey] = {**_OF_COMMANDS, **_OF_ADDRESSES}
+"""All that a table may have, in the order of the manual."""
+
+# What a rule such as `mcp:github(create_issue)` can name.
+_SERVER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class ServerTables(msgspec.Struct, frozen=True):
+    """A table for each server; of two origins' servers with one name, the stronger one's counts whole."""
+
+    words: str = "a table for each server"
+
+    def read(self, value: object, source: Source) -> tuple[McpServer, ...]:
+        if not isinstance(value, dict):
+            raise WrongValueError(f"must be {self.words}: write [mcp.NAME], not {type_words(value)}")
+        return tuple(_server(name, table, source) for name, table in value.items())
+
+    def join(self, weaker: tuple[McpServer, ...], stronger: tuple[McpServer, ...]) -> tuple[McpServer, ...]:
+        return (*{_name(server): server for server in (*weaker, *stronger)}.values(),)
+
+
+def _name(server: Any) -> str:
+    name: str = server.name
+    return name
+
+
+def _server(name: str, table: object, source: Source) -> McpServer:
+    # Imported on use: a configuration without servers needs no types of the protocol.
+    from coupler.schema import v1
+
+    if not _SERVER_NAME.fullmatch(name):
+        raise WrongValueError("must be called by letters, digits, `_`, `-` and `.`, at most 64 of them", name)
+    if not isinstance(table, dict):
+        raise WrongValueError(f"must be a table, not {type_words(table)}", name)
+    _check_keys(name, table)
+    if "command" in table:
+        variables = [v1.EnvVariable(*pair) for pair in _texts_by_name(name, "env", table).items()]
+        command = _server_command(_server_text(name, "command", table), name, source)
+        return v1.McpServerStdio(name, command, _server_texts(name, "args", table), variables)
+    headers = [v1.HttpHeader(*pair) for pair in _texts_by_name(name, "headers", table).items()]
+    url = _server_text(name, "url", table)
+    if not url.startswith(("https://", "http://")):
+        raise WrongValueError("must begin with https:// or http://", name, "url")
+    match table.get("type", "http"):
+        case "http":
+            return v1.McpServerHttp(name, url, headers)
+        case "sse":
+            return v1.McpServerSse(name, url, headers)
+    raise WrongValueError('must be "http" or "sse"', name, "type")
+
+
+def _check_keys(name: str, table: Mapping[str, object]) -> None:
+    for key in table:
+        if key not in SERVER_KEYS:
+            raise WrongValueError(
+                f"is unknown; {suggestion(key, (*SERVER_KEYS,), (*SERVER_KEYS,))}", name, key
+            )
+    if ("command" in table) == ("url" in table):
+        raise WrongValueError("must have either `command` or `url`", name)
+    way, unfit = ("command", _OF_ADDRESSES) if "command" in table else ("url", _OF_COMMANDS)
+    for key in unfit:
+        if key in table:
+            raise WrongValueError(f"does not go with `{way}`", name, key)
+
+
+def _server_text(name: str, key: str, table: Mapping[str, object]) -> str:
+    value = table[key]
+    if not isinstance(value, str):
+        raise WrongValueError(f"must be a text, not {type_words(value)}", name, key)
+    if not value.strip() or _UNFIT.search(value):
+        raise WrongValueError("must be one line without control characters, and not empty", name, key)
+    return value
+
+
+def _server_texts(name: str, key: str, table: Mapping[str, object]) -> tuple[str, ...]:
+    value = table.get(key, [])
+    if not isinstance(value, list):
+        raise WrongValueError(f"must be a list of texts, not {type_words(value)}", name, key)
+    for number, item in enumerate(value):
+        if not isinstance(item, str) or "\0" in item:
+            raise WrongValueError(f"must be a text, not {type_words(item)}", name, key, number)
+    return (*value,)
+
+
+def _texts_by_name(name: str, key: str, table: Mapping[str, object]) -> dict[str, str]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise WrongValueError(f"must be a table of texts, not {type_words(value)}", name, key)
+    for each, text in value.items():
+        if not isinstance(text, str):
+            raise WrongValueError(f"must be a text, not {type_words(text)}", name, key, each)
+        # A variable may have several lines, as keys in PEM do; a header may not.
+        has_unfit = "\0" in text if key == "env" else _UNFIT.search(text) is not None
+        if not each or "=" in each or _UNFIT.search(each) or has_unfit:
+            raise WrongValueError("must be a name and a text without control characters", name, key, each)
+    return value
+
+
+def _server_command(command: str, name: str, source: Source) -> str:
+    """A program by its name, or a path; relative ones start where the file is, as all paths in it do."""
+    if command.startswith("~/"):
+        if source.home is None:
+            raise WrongValueError("begins with ~, but this user has no home directory", name, "command")
+        return os.path.join(source.home, command[2:])
+    if os.path.dirname(command) and not os.path.isabs(command) and source.origin.directory is not None:
+        return os.path.normpath(os.path.join(source.origin.directory, command))
+    return command

@@ -1,4 +1,4 @@
-"""The configuration of one session: the user's file and the project's, joined by precedence.
+"""The configuration of one session: the user's file and the project's, merged by precedence.
 
 The command line wins over the environment, that over the project as far as it may say anything, and that
 over the user's file. Lists add up instead, also those of files above the project's nearest one. What a
@@ -15,12 +15,9 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from coupler.config import keys
-from coupler.config.errors import ConfigError
-from coupler.config.file import FILES_REMEMBERED, ConfigFile, read
-from coupler.config.kind import Source, WrongValueError
-from coupler.config.lookup import project_files, user_file
-from coupler.config.origin import COMMAND_LINE, Layer, Origin
-from coupler.config.schema import Key, Schema, Setting
+from coupler.config.files import COMMAND_LINE, FILES_REMEMBERED, ConfigFile, Layer, Origin, read
+from coupler.config.lookup import ConfigError, project_files, user_file
+from coupler.config.value_kinds import Key, Schema, Setting, Source, WrongValueError
 from coupler.runtime.directories import home_directory
 
 T = TypeVar("T")
@@ -115,7 +112,7 @@ def _said_above(files: Sequence[ConfigFile], schema: Schema, home: str | None) -
 @lru_cache(maxsize=FILES_REMEMBERED)
 def _settings(file: ConfigFile, layer: Layer, schema: Schema, home: str | None) -> tuple[Setting, ...]:
     """Files are remembered as objects, so an unchanged one is checked once."""
-    from coupler.config.validation import read_settings
+    from coupler.config.keys import read_settings
 
     return read_settings(file, layer, schema, home)
 

@@ -10,10 +10,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from coupler.secrets.masker import Masker
-from coupler.secrets.secret import Secret
-from coupler.secrets.source import declared_secrets, secrets_in_environment
-from coupler.secrets.stream import REMEMBERED
+from coupler.redaction.masker import REMEMBERED, Masker
+from coupler.redaction.sources import Secret, declared_secrets, secrets_in_environment
 
 PIECES = frozenset({"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"})
 """The updates whose texts are one text in pieces."""

@@ -141,7 +141,7 @@ class Writer:
     def _begin(self, header: Header) -> None:
         if header.mask:
             from coupler.inspect.record_masking import Screen, known_secrets
-            from coupler.secrets.secret import Secret
+            from coupler.redaction.sources import Secret
 
             self._lines = Lines(Screen(known_secrets(Secret(*pair) for pair in header.secrets)))
         first: dict[str, Any] = {"format": FORMAT, "version": FORMAT_VERSION, "label": header.label}

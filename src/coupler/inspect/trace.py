@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from coupler.secrets.secret import Secret
+    from coupler.redaction.sources import Secret
 
 Side: TypeAlias = Literal["client", "agent"]
 

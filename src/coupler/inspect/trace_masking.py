@@ -16,8 +16,8 @@ from coupler.inspect.record_masking import Pieces, Screen, known_secrets, piece_
 
 if TYPE_CHECKING:
     from coupler.inspect.trace import Entry
-    from coupler.secrets.masker import Masker
-    from coupler.secrets.secret import Secret
+    from coupler.redaction.masker import Masker
+    from coupler.redaction.sources import Secret
 
 
 class TraceScreen:

@@ -1,4 +1,4 @@
-"""The SQLite file, and the two ways to it: at once on the event loop, or patiently on the store's thread.
+"""The SQLite file, its schema and migrations, and the thread that writes it.
 
 The loop's own connection never waits: it does what it is asked, or says at once that the file is locked.
 It is the first choice because it is quicker: with 200 busy turns a thread waits up to 5 ms for the
@@ -11,14 +11,14 @@ import asyncio
 import logging
 import os
 import sqlite3
+import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Literal
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from coupler.store.errors import StoreError, translated, unusable
-from coupler.store.migrations import check_version, migrate
-from coupler.store.thread import StoreThread, T, Work
+from coupler.store.errors import StoreError, not_ours, translated, unusable, written_by_newer
 
 log = logging.getLogger("coupler.store")
 
@@ -298,3 +298,315 @@ def make_private_directory(directory: str) -> None:
     except FileExistsError:
         if not os.path.isdir(directory):
             raise
+
+
+# The store's thread: does patiently, one after the other, what cannot be done at once on the event loop.
+
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+
+class _Job(NamedTuple):
+    work: Work[Any]
+    future: Future[Any]
+    is_chore: bool
+
+
+class StoreThread:
+    """One daemon thread with a connection of its own, started by the first job.
+
+    Chores (checkpoints, purges) wait until nothing else does, and are left undone at the end.
+    """
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], name: str = "coupler-store") -> None:
+        self._connect = connect
+        self._name = name
+        self._changed = threading.Condition()
+        self._jobs: deque[_Job] = deque()
+        self._chores: deque[_Job] = deque()
+        self._unfinished = 0
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a job waits or runs; chores do not count, because nothing depends on their order."""
+        return self._unfinished > 0
+
+    def submit(self, work: Work[T], *, chore: bool = False) -> Future[T]:
+        """Do this after everything that was submitted before."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._is_closed:
+                if not chore:
+                    raise RuntimeError("the store is closed")
+                future.cancel()
+                return future
+            if chore:
+                self._chores.append(_Job(work, future, True))
+            else:
+                self._jobs.append(_Job(work, future, False))
+                self._unfinished += 1
+            self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        return future
+
+    def close(self, patience: float) -> None:
+        """Finish the jobs, for so many seconds; a thread that is stuck ends with the process."""
+        with self._changed:
+            self._is_closed = True
+            chores = list(self._chores)
+            self._chores.clear()
+            self._changed.notify()
+        for chore in chores:
+            chore.future.cancel()
+        if self._thread is not None:
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                log.warning("the database is still busy: what was not yet written is lost")
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            self._do(job)
+            # A job may hold megabytes, and the next one may be long in coming.
+            del job
+        if self._connection is not None:
+            self._connection.close()
+
+    def _do(self, job: _Job) -> None:
+        if not job.future.set_running_or_notify_cancel():
+            self._finish(job)
+            return
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            result = job.work(self._connection)
+        except BaseException as error:
+            self._finish(job)
+            job.future.set_exception(error)
+        else:
+            self._finish(job)
+            job.future.set_result(result)
+
+    def _next(self) -> _Job | None:
+        with self._changed:
+            while True:
+                if self._jobs:
+                    return self._jobs.popleft()
+                if self._is_closed:
+                    return None
+                if self._chores:
+                    return self._chores.popleft()
+                self._changed.wait()
+
+    def _finish(self, job: _Job) -> None:
+        """Count it as done before anybody hears of it: who hears may write at once again."""
+        if not job.is_chore:
+            with self._changed:
+                self._unfinished -= 1
+
+
+# The shape of the database, and how older files get it.
+#
+# A later version appends one function to `MIGRATIONS`; those before it are never changed again, because
+# files that they made are out there.
+
+
+APPLICATION_ID = 0x4350_4C52
+"""Says in the file's header that it is Coupler's ("CPLR")."""
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
+    for statement in (
+        # AUTOINCREMENT: the number of a deleted session, whose entries may still be there, never comes back.
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE sessions (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            agent TEXT NOT NULL,
+            cwd TEXT NOT NULL,
+            roots TEXT NOT NULL,
+            title TEXT,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL,
+            turns INTEGER NOT NULL,
+            settings TEXT NOT NULL,
+            usage TEXT,
+            made_by TEXT NOT NULL,
+            holder TEXT,
+            deleted INTEGER NOT NULL DEFAULT 0
+        )""",
+        """CREATE INDEX sessions_of_agent ON sessions (agent, updated_at DESC, number DESC)
+            WHERE deleted = 0""",
+        """CREATE INDEX sessions_of_directory ON sessions (agent, cwd, updated_at DESC, number DESC)
+            WHERE deleted = 0""",
+        "CREATE INDEX sessions_of_all ON sessions (updated_at DESC, number DESC) WHERE deleted = 0",
+        "CREATE INDEX sessions_deleted ON sessions (number) WHERE deleted = 1",
+        # Apart from the sessions, because a change of their date would write a large state again.
+        "CREATE TABLE states (session INTEGER PRIMARY KEY, state BLOB NOT NULL)",
+        """CREATE TABLE entries (
+            session INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            turn INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            key TEXT NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (session, seq)
+        ) WITHOUT ROWID""",
+    ):
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta VALUES ('cursor key', ?)", [os.urandom(32)])
+
+
+def _add_choices(connection: sqlite3.Connection) -> None:
+    # One row a scope: who chooses again for the same scope changes their mind.
+    connection.execute(
+        """CREATE TABLE choices (
+            project TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            pattern TEXT NOT NULL,
+            effect TEXT NOT NULL,
+            made_at INTEGER NOT NULL,
+            PRIMARY KEY (project, subject, pattern)
+        ) WITHOUT ROWID"""
+    )
+
+
+def _add_trust(connection: sqlite3.Connection) -> None:
+    # Paths are the system's bytes, which need not be text. A file keeps every content it was trusted with,
+    # so that going back and forth between two branches asks once for each.
+    connection.execute(
+        """CREATE TABLE trusted_files (
+            path BLOB NOT NULL,
+            digest BLOB NOT NULL,
+            trusted_at INTEGER NOT NULL,
+            PRIMARY KEY (path, digest)
+        ) WITHOUT ROWID"""
+    )
+
+
+def _add_kept_sessions(connection: sqlite3.Connection) -> None:
+    # Names that clients gave to sessions of other agents, one of each in a directory.
+    connection.execute(
+        """CREATE TABLE kept_sessions (
+            directory BLOB NOT NULL,
+            name TEXT NOT NULL,
+            session_id TEXT NOT NULL,
+            cwd BLOB NOT NULL,
+            fingerprint TEXT NOT NULL,
+            kept_at INTEGER NOT NULL,
+            PRIMARY KEY (directory, name)
+        ) WITHOUT ROWID"""
+    )
+
+
+def _add_held_names(connection: sqlite3.Connection) -> None:
+    # Apart from the kept sessions: a name is in use before there is a session under it.
+    connection.execute(
+        """CREATE TABLE held_names (
+            directory BLOB NOT NULL,
+            name TEXT NOT NULL,
+            holder TEXT NOT NULL,
+            PRIMARY KEY (directory, name)
+        ) WITHOUT ROWID"""
+    )
+
+
+def _add_runs(connection: sqlite3.Connection) -> None:
+    # Runs of workflows, and what happened in each, in order: the columns before the body are what entries are
+    # looked for by.
+    for statement in (
+        """CREATE TABLE runs (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            workflow TEXT NOT NULL,
+            file BLOB NOT NULL,
+            digest TEXT NOT NULL,
+            sources BLOB NOT NULL,
+            inputs BLOB NOT NULL,
+            cwd BLOB NOT NULL,
+            session_id TEXT,
+            status TEXT NOT NULL,
+            exit_code INTEGER,
+            message TEXT NOT NULL,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL,
+            holder TEXT
+        )""",
+        """CREATE TABLE run_entries (
+            run INTEGER NOT NULL,
+            seq INTEGER NOT NULL,
+            at INTEGER NOT NULL,
+            kind TEXT NOT NULL,
+            path TEXT NOT NULL,
+            visit INTEGER NOT NULL,
+            body BLOB NOT NULL,
+            PRIMARY KEY (run, seq)
+        ) WITHOUT ROWID""",
+    ):
+        connection.execute(statement)
+
+
+MIGRATIONS: Sequence[Migration] = (
+    _create_tables,
+    _add_choices,
+    _add_trust,
+    _add_kept_sessions,
+    _add_held_names,
+    _add_runs,
+)
+
+
+def check_version(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the file is up to date; raises if it is not Coupler's, or newer than this program."""
+    is_new, application, version = _look_at(connection)
+    if application != APPLICATION_ID and not (is_new and application == version == 0):
+        raise not_ours(path)
+    if version > len(MIGRATIONS):
+        raise written_by_newer(path)
+    return version == len(MIGRATIONS)
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the file up to date, inside a transaction that the caller has begun.
+
+    Looks again: another process may have done it while this one waited.
+    """
+    if check_version(connection, path):
+        return
+    _, _, version = _look_at(connection)
+    for migration in MIGRATIONS[version:]:
+        migration(connection)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _look_at(connection: sqlite3.Connection) -> tuple[bool, int, int]:
+    """Whether the file has no tables, whose it is, and its version: all as they were at one moment."""
+    # Without a transaction another process could make the tables between two of these looks.
+    is_alone = not connection.in_transaction
+    if is_alone:
+        connection.execute("BEGIN")
+    try:
+        is_new = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
+        application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    finally:
+        if is_alone and connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return is_new, application, version
+
+
+# The time as the store keeps it.
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

@@ -1,14 +1,18 @@
-"""The runs of workflows as the engine and the commands use them."""
+"""The table of workflow runs and their events."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sqlite3
 from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
-from coupler.store.database import Database
+import msgspec
+
+from coupler.store.database import Database, now
 from coupler.store.errors import StoreError
-from coupler.store.holder import Holder
-from coupler.store.run_table import RunChange, RunEntry, RunRecord, RunTable, read_run_entries
+from coupler.store.leases import Holder, pid_of
 
 INLINE_LIMIT = 1024 * 1024
 """Bytes that are written on the event loop, in 2 to 10 ms."""
@@ -118,3 +122,220 @@ class BlockingRuns:
         return self._database.wait(
             lambda connection: self._table.end_unheld(connection, id, kind, body, change)
         )
+
+
+# The runs of workflows that are kept, and what happened in each, in order.
+#
+# Plain blocking functions on a given connection, like those of the sessions: `Runs` decides on which thread.
+# What an entry's body means is the workflow's business.
+
+
+ENOUGH = 512 * 1024
+"""Bytes of entries that are read at once; their reader is not the only one to be served."""
+
+RunStatus = Literal["running", "success", "failed", "cancelled", "parked"]
+
+_COLUMNS = (
+    "id, workflow, file, digest, cwd, session_id, status, exit_code, message, created_at, updated_at, holder"
+)
+_WHOLE = f"{_COLUMNS}, inputs, sources"
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a run, besides its entries. Times are milliseconds since 1970."""
+
+    id: str
+    workflow: str
+    file: str
+    digest: str
+    cwd: str
+    session_id: str | None = None
+    status: RunStatus = "running"
+    exit_code: int | None = None
+    message: str = ""
+    created_at: int = 0
+    updated_at: int = 0
+    pid: int | None = None
+    """The process that has the run, if one that lives has."""
+    inputs: bytes = b""
+    """What it was started with, and below the files that it is made of; both empty in lists."""
+    sources: bytes = b""
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether its process died before the run was over."""
+        return self.status == "running" and self.pid is None
+
+
+class RunEntry(NamedTuple):
+    """One thing that happened; `at` is in milliseconds since 1970. What is about no step has no path."""
+
+    seq: int
+    at: int
+    kind: str
+    path: str
+    visit: int
+    body: bytes
+
+
+class RunChange(NamedTuple):
+    """How a run stands from now on."""
+
+    status: RunStatus
+    exit_code: int | None = None
+    message: str = ""
+
+
+class RunTable:
+    """The runs of one database, as one process sees them."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+
+    def create(self, connection: sqlite3.Connection, record: RunRecord) -> int | None:
+        """Keep a new run, held by this process; its number, or None if the id is taken."""
+        moment = now()
+        try:
+            return connection.execute(
+                f"INSERT INTO runs ({_WHOLE}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                [
+                    record.id,
+                    record.workflow,
+                    os.fsencode(record.file),
+                    record.digest,
+                    os.fsencode(record.cwd),
+                    record.session_id,
+                    record.status,
+                    record.exit_code,
+                    record.message,
+                    record.created_at or moment,
+                    record.updated_at or moment,
+                    self._holder.id,
+                    record.inputs,
+                    record.sources,
+                ],
+            ).lastrowid
+        except sqlite3.IntegrityError:
+            return None
+
+    def find(self, connection: sqlite3.Connection, id: str) -> RunRecord | None:
+        """The run with this id."""
+        row = connection.execute(f"SELECT {_WHOLE} FROM runs WHERE id = ?", [id]).fetchone()
+        return None if row is None else self._as_record(row)
+
+    def find_all(self, connection: sqlite3.Connection) -> list[RunRecord]:
+        """The runs, the newest first, without what they were started with."""
+        rows = connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY number DESC")
+        return [self._as_record(row) for row in rows]
+
+    def ids(self, connection: sqlite3.Connection) -> list[str]:
+        """The ids of all runs, the newest first."""
+        return [row[0] for row in connection.execute("SELECT id FROM runs ORDER BY number DESC")]
+
+    def hold(self, connection: sqlite3.Connection, id: str) -> tuple[int, int] | int | None:
+        """Take a run for this process: its number, and the seq of its last entry.
+
+        Just a number is the process that has it; that can be this one. None: there is no such run.
+        """
+        row = connection.execute("SELECT number, holder FROM runs WHERE id = ?", [id]).fetchone()
+        if row is None:
+            return None
+        number, holder = row
+        if holder is not None and self._holder.is_alive(holder):
+            return pid_of(holder)
+        connection.execute("UPDATE runs SET holder = ? WHERE number = ?", [self._holder.id, number])
+        return number, last_seq(connection, number)
+
+    def release(self, connection: sqlite3.Connection, number: int) -> None:
+        """Let others take a run that this process holds."""
+        connection.execute(
+            "UPDATE runs SET holder = NULL WHERE number = ? AND holder = ?", [number, self._holder.id]
+        )
+
+    def write(
+        self,
+        connection: sqlite3.Connection,
+        number: int,
+        entries: Sequence[RunEntry],
+        change: RunChange | None,
+    ) -> None:
+        """Add entries to a run that this process holds, and say how it stands.
+
+        An entry that is there already is the same one, from a try that succeeded and did not know.
+        """
+        held = connection.execute(
+            "UPDATE runs SET updated_at = ? WHERE number = ? AND holder = ?", [now(), number, self._holder.id]
+        )
+        if not held.rowcount:
+            raise StoreError("held", "another process has taken this run: nothing more of it is kept here")
+        _insert(connection, number, entries)
+        if change is not None:
+            _update(connection, number, change)
+
+    def end_unheld(
+        self, connection: sqlite3.Connection, id: str, kind: str, body: bytes, change: RunChange
+    ) -> bool:
+        """End a run that no living process has, with a last entry; False if one has, or if it is over."""
+        row = connection.execute(
+            "SELECT number, holder FROM runs WHERE id = ? AND status IN ('running', 'parked')", [id]
+        ).fetchone()
+        if row is None or (row[1] is not None and self._holder.is_alive(row[1])):
+            return False
+        number = row[0]
+        entry = RunEntry(last_seq(connection, number) + 1, now(), kind, "", 0, body)
+        _insert(connection, number, [entry])
+        _update(connection, number, change)
+        connection.execute("UPDATE runs SET updated_at = ?, holder = NULL WHERE number = ?", [now(), number])
+        return True
+
+    def _as_record(self, row: Sequence[Any]) -> RunRecord:
+        columns: dict[str, Any] = dict(zip(_WHOLE.split(", "), row, strict=False))
+        holder = columns.pop("holder")
+        columns["file"] = os.fsdecode(columns["file"])
+        columns["cwd"] = os.fsdecode(columns["cwd"])
+        is_held = holder is not None and self._holder.is_alive(holder)
+        return RunRecord(**columns, pid=pid_of(holder) if is_held else None)
+
+
+def read_run_entries(
+    connection: sqlite3.Connection,
+    id: str,
+    after: int = 0,
+    until: int | None = None,
+    kinds: Sequence[str] = (),
+    *,
+    is_whole: bool = False,
+) -> list[RunEntry]:
+    """What happened in a run after an entry; some of it, unless the whole is wanted."""
+    chosen = f" AND kind IN ({','.join('?' * len(kinds))})" if kinds else ""
+    rows = connection.execute(
+        "SELECT seq, at, kind, path, visit, body FROM run_entries WHERE run ="
+        f" (SELECT number FROM runs WHERE id = ?) AND seq > ? AND seq <= ?{chosen} ORDER BY seq",
+        [id, after, 2**62 if until is None else until, *kinds],
+    )
+    entries: list[RunEntry] = []
+    size = 0
+    for row in rows:
+        entries.append(RunEntry(*row))
+        size += len(row[-1]) + 200
+        if size >= ENOUGH and not is_whole:
+            break
+    return entries
+
+
+def last_seq(connection: sqlite3.Connection, number: int) -> int:
+    """The seq of a run's last entry; 0 if it has none."""
+    row = connection.execute("SELECT max(seq) FROM run_entries WHERE run = ?", [number]).fetchone()
+    return row[0] or 0
+
+
+def _insert(connection: sqlite3.Connection, number: int, entries: Sequence[RunEntry]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO run_entries VALUES (?,?,?,?,?,?,?)", [(number, *entry) for entry in entries]
+    )
+
+
+def _update(connection: sqlite3.Connection, number: int, change: RunChange) -> None:
+    connection.execute(
+        "UPDATE runs SET status = ?, exit_code = ?, message = ? WHERE number = ?", [*change, number]
+    )

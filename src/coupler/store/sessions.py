@@ -1,4 +1,4 @@
-"""The sessions that are kept: made, found, listed, held, copied and deleted.
+"""The table of sessions: created, found, listed, copied and deleted.
 
 Plain blocking functions on a given connection, each to be called inside a transaction if it writes: `Store`
 decides on which thread.
@@ -6,16 +6,21 @@ decides on which thread.
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
+import os
 import sqlite3
+import struct
+import time
 from typing import Any, NamedTuple
 
 import msgspec
 
-from coupler.store.clock import now
-from coupler.store.cursor import Position, Query, Seal
-from coupler.store.errors import HeldError
-from coupler.store.holder import Holder, pid_of
+from coupler.store.database import now
+from coupler.store.errors import CursorError, HeldError
+from coupler.store.leases import Holder, pid_of
 
 PURGE_SLICE = 1000
 """Entries that are removed in one transaction, so that other writers wait for milliseconds only."""
@@ -255,3 +260,112 @@ def _roots(text: str) -> tuple[str, ...]:
         return tuple(json.loads(text))
     except (ValueError, TypeError):
         return ()
+
+
+# Cursors: where the next page of a list begins, sealed so that only this store's own are taken.
+
+
+_POSITION = struct.Struct(">qq")
+_SEAL_SIZE = 16
+
+
+class Position(NamedTuple):
+    """The last session of a page."""
+
+    updated_at: int
+    number: int
+
+
+class Query(NamedTuple):
+    """What a list was asked for; a cursor of one query is worth nothing for another."""
+
+    agent: str | None
+    cwd: str | None
+    include_empty: bool
+
+
+class Seal:
+    """Makes and reads cursors with the key of one database."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def cursor(self, position: Position, query: Query) -> str:
+        """A cursor for what follows this position."""
+        packed = _POSITION.pack(*position)
+        return _as_text(packed + self._seal(packed, query))
+
+    def position(self, cursor: str, query: Query) -> Position:
+        """What a cursor says; raises if it was not made here for this query."""
+        try:
+            content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        except ValueError:
+            raise CursorError from None
+        packed = content[: _POSITION.size]
+        # Several texts can decode to the same bytes, and only one of them was given out.
+        if len(packed) != _POSITION.size or _as_text(content) != cursor:
+            raise CursorError
+        if not hmac.compare_digest(content[_POSITION.size :], self._seal(packed, query)):
+            raise CursorError
+        return Position(*_POSITION.unpack(packed))
+
+    def _seal(self, packed: bytes, query: Query) -> bytes:
+        content = packed + msgspec.json.encode(query)
+        return hashlib.blake2b(content, key=self._key, digest_size=_SEAL_SIZE).digest()
+
+
+def _as_text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+# Sessions that clients keep under a name: in a directory, with one of their agents, under one fingerprint.
+#
+# Plain blocking functions on a given connection, like those of the choices: `Store` decides on which thread.
+# What a fingerprint is made of is the client's business.
+
+
+class KeptSession(msgspec.Struct, frozen=True):
+    """A session by its name. The directory is a real path; the time is milliseconds since 1970."""
+
+    name: str
+    directory: str
+    session_id: str
+    cwd: str
+    fingerprint: str
+    kept_at: int = 0
+
+
+def keep_session(connection: sqlite3.Connection, kept: KeptSession) -> None:
+    """Keep a session; it replaces the one that had its name in that directory. A date of 0 becomes now."""
+    connection.execute(
+        "INSERT OR REPLACE INTO kept_sessions (directory, name, session_id, cwd, fingerprint, kept_at) "
+        "VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            os.fsencode(kept.directory),
+            kept.name,
+            kept.session_id,
+            os.fsencode(kept.cwd),
+            kept.fingerprint,
+            kept.kept_at or int(time.time() * 1000),
+        ],
+    )
+
+
+def find_kept(connection: sqlite3.Connection, name: str, directory: str) -> KeptSession | None:
+    """The session that has this name in this directory."""
+    row = connection.execute(
+        "SELECT session_id, cwd, fingerprint, kept_at FROM kept_sessions WHERE directory = ? AND name = ?",
+        [os.fsencode(directory), name],
+    ).fetchone()
+    if row is None:
+        return None
+    session_id, cwd, fingerprint, kept_at = row
+    return KeptSession(name, directory, session_id, os.fsdecode(cwd), fingerprint, kept_at)
+
+
+def forget_kept(connection: sqlite3.Connection, name: str, directory: str) -> bool:
+    """Forget the name in this directory; False if there was none."""
+    forgotten = connection.execute(
+        "DELETE FROM kept_sessions WHERE directory = ? AND name = ?", [os.fsencode(directory), name]
+    )
+    return forgotten.rowcount > 0

@@ -9,18 +9,25 @@ from concurrent.futures import Future
 from weakref import WeakValueDictionary
 
 from coupler.runtime.directories import NoHomeError, store_file
-from coupler.store.choices import ChoiceRecord, forget_choices, read_choices, remember_choices
-from coupler.store.cursor import Query, Seal
+from coupler.store.choices import ChoiceRecord, Trust, forget_choices, read_choices, remember_choices
 from coupler.store.database import Database, Synchronous
 from coupler.store.errors import StoreError, unusable
-from coupler.store.held_names import hold_name, release_name
-from coupler.store.holder import Holder
-from coupler.store.journal import Entry, Journal, read_end, read_entries, read_keys
-from coupler.store.kept import KeptSession, find_kept, forget_kept, keep_session
+from coupler.store.journal import Entry, Journal, Scribe, read_end, read_entries, read_keys
+from coupler.store.leases import Holder, hold_name, release_name
 from coupler.store.runs import Runs
-from coupler.store.scribe import Scribe
-from coupler.store.sessions import Page, SessionRecord, Sessions, has_deleted, purge_slice
-from coupler.store.trust import Trust
+from coupler.store.sessions import (
+    KeptSession,
+    Page,
+    Query,
+    Seal,
+    SessionRecord,
+    Sessions,
+    find_kept,
+    forget_kept,
+    has_deleted,
+    keep_session,
+    purge_slice,
+)
 
 PAGE_SIZE = 50
 ENTRIES_AT_ONCE = 500

@@ -14,7 +14,7 @@ from coupler.cli.chat.parts import Remark, Wanted
 from coupler.cli.sessions.wording import one_line
 from coupler.client.elicitation import FormRequest, UrlRequest
 from coupler.client.policy import PermissionRequest, Verdict
-from coupler.forms.field import Field
+from coupler.fields.form_fields import Field
 from coupler.schema.v1 import PermissionOption
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from coupler.cli.chat.parts import Choice, Listing
 from coupler.cli.sessions.wording import clean, one_line
-from coupler.forms.field import ChoiceField, ChoicesField, Field, NumberField, Option, SwitchField
+from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, NumberField, Option, SwitchField
 
 YES = frozenset({"y", "yes", "true", "on", "1"})
 NO = frozenset({"n", "no", "false", "off", "0"})

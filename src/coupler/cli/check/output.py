@@ -120,7 +120,7 @@ def save_traces(traces: Sequence[Trace], directory: Path | None, env: Mapping[st
     """Write all that was said, if somebody wants it, without what was secret in the subject's variables."""
     if directory is None:
         return
-    from coupler.secrets.source import secrets_in_environment
+    from coupler.redaction.sources import secrets_in_environment
 
     secrets = secrets_in_environment(env or {})
     try:

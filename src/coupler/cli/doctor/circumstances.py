@@ -12,8 +12,8 @@ from coupler.cli.doctor.database import SeenTrust, trust_of
 
 if TYPE_CHECKING:
     from coupler.config import Config, ConfigError
-    from coupler.secrets.masker import Masker
-    from coupler.secrets.secret import Secret
+    from coupler.redaction.masker import Masker
+    from coupler.redaction.sources import Secret
 
 LONGEST_REQUEST = 10.0
 """Seconds that one server or one model has to answer."""
@@ -65,15 +65,15 @@ class Circumstances:
 
     def keep_secret(self, values: Iterable[Mapping[str, str]]) -> None:
         """Values by their names, which are not shown whatever quotes them."""
-        from coupler.secrets.source import declared_secrets
+        from coupler.redaction.sources import declared_secrets
 
         for each in values:
             self._secrets += declared_secrets(each)
 
     def masker(self) -> Masker:
         """Hides what is known to be secret by now. It waits for nobody: whoever reads settings may hang."""
-        from coupler.secrets.masker import Masker
-        from coupler.secrets.source import secrets_in_environment
+        from coupler.redaction.masker import Masker
+        from coupler.redaction.sources import secrets_in_environment
 
         return Masker([*self._secrets, *secrets_in_environment(os.environ)])
 

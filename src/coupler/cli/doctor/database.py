@@ -35,7 +35,7 @@ class SeenTrust:
 
     def is_trusted(self, path: str, content: bytes) -> bool:
         """Whether the file at this real path was trusted with exactly this content."""
-        from coupler.store.trust import TrustedFile
+        from coupler.store.choices import TrustedFile
 
         if self._store is None or not self._store.is_file():
             return False

@@ -47,8 +47,8 @@ def _in_words(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
     """What may be secret in arguments and addresses, which a server or a library may quote."""
     from urllib.parse import parse_qsl, urlsplit
 
+    from coupler.redaction.sources import SHORTEST, looks_secret
     from coupler.schema.v1 import McpServerHttp, McpServerSse, McpServerStdio
-    from coupler.secrets.source import SHORTEST, looks_secret
 
     for server in servers:
         match server:

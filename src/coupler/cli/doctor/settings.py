@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from coupler.cli.doctor.circumstances import Circumstances
     from coupler.cli.doctor.section import Section
     from coupler.config import Config, Origin
-    from coupler.config.schema import Setting
+    from coupler.config.value_kinds import Setting
 
 LONGEST_VALUE = 70
 """Characters of a value."""
@@ -150,7 +150,7 @@ def _entries(setting: Setting, config: Config) -> Iterator[tuple[str, Origin]]:
 
 def _origin_of_server(name: str, setting: Setting, config: Config) -> Origin:
     from coupler.config import ConfigError, Origin
-    from coupler.config.file import read
+    from coupler.config.files import read
     from coupler.config.lookup import user_file
 
     own = user_file(os.environ)
@@ -170,7 +170,7 @@ def _variables(config: Config) -> Iterator[Mapping[str, str]]:
     """What is given to agents and servers by name: none of it is shown, whatever quotes it."""
     from coupler.config import keys
     from coupler.mcp.servers import variables_of
-    from coupler.secrets.source import looks_secret
+    from coupler.redaction.sources import looks_secret
 
     servers = config[keys.MCP]
     for variables in (*(table.env for table in config[keys.AGENTS]), *variables_of(servers)):

@@ -115,7 +115,7 @@ def _look_inside(section: Section, path: Path, circumstances: Circumstances, *, 
 
 
 def _look_whose_it_is(section: Section, connection: sqlite3.Connection, shown: str) -> bool:
-    from coupler.store.migrations import APPLICATION_ID, MIGRATIONS
+    from coupler.store.database import APPLICATION_ID, MIGRATIONS
 
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -214,7 +214,7 @@ def _place(editor: Editor, variant: str | None, file: str | None, *, is_written:
 
 
 def _tell_notes(agent: Served) -> None:
-    from coupler.secrets.source import looks_secret
+    from coupler.redaction.sources import looks_secret
 
     for note in agent.notes:
         complain(f"note: {note}", PROGRAM)

@@ -119,7 +119,7 @@ def _notes_on_model() -> tuple[str, ...]:
     from coupler.coder.model.choice import chosen
     from coupler.coder.model.errors import ModelError
     from coupler.coder.profile import Profile
-    from coupler.config.errors import ConfigError
+    from coupler.config.lookup import ConfigError
 
     try:
         is_set = chosen(configuration("."), Profile()) is not None
@@ -191,7 +191,7 @@ def _module(target: str, module: str) -> Served:
 
 def _nearest_agent(name: str) -> str | None:
     from coupler.catalogue.lookup import entries
-    from coupler.config.errors import ConfigError
+    from coupler.config.lookup import ConfigError
 
     try:
         near = get_close_matches(name.lower(), [*entries(".")], 1, 0.7)
@@ -205,7 +205,7 @@ def _agent(name: str, *, has_model: bool = False) -> Served:
     from coupler.catalogue.choice import chosen_for
     from coupler.catalogue.lookup import configuration, is_coder, joined
     from coupler.client.errors import AgentError
-    from coupler.config.errors import ConfigError
+    from coupler.config.lookup import ConfigError
 
     plain = name.partition(":")[0]
     try:
@@ -238,7 +238,7 @@ def _agent(name: str, *, has_model: bool = False) -> Served:
 def _command(words: Sequence[str]) -> Served:
     """Any ACP agent by its command line; one word may be a name of the catalogue."""
     from coupler.catalogue.lookup import find
-    from coupler.config.errors import ConfigError
+    from coupler.config.lookup import ConfigError
 
     try:
         is_name = len(words) == 1 and find(words[0].partition(":")[0], ".") is not None

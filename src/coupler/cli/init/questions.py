@@ -52,7 +52,7 @@ def asked(given: Answers, found: Found, config: Config) -> Answers:
 
 def problem_with_model(text: str) -> str | None:
     """Why this is no model that could be set."""
-    from coupler.config.kind import model_problem
+    from coupler.config.value_kinds import model_problem
 
     problem = None if text == NONE else model_problem(text)
     return None if problem is None else f"the model {problem}"

@@ -23,7 +23,7 @@ from coupler.workflow.packages import need_packages
 
 if TYPE_CHECKING:
     from coupler.cli.question_terminal import QuestionTerminal
-    from coupler.store.run_table import RunRecord
+    from coupler.store.runs import RunRecord
     from coupler.store.store import Store
     from coupler.workflow.language.bundle import Bundle
     from coupler.workflow.language.definition import Workflow

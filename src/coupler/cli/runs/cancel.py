@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from coupler.cli.runs.wording import status_of
 
 if TYPE_CHECKING:
-    from coupler.store.run_table import RunRecord
-    from coupler.store.runs import BlockingRuns
+    from coupler.store.runs import BlockingRuns, RunRecord
 
 PATIENCE = 30.0
 """Seconds in which a run that is told so ends: programs and hooks have 5 each."""

@@ -16,8 +16,7 @@ from coupler.cli.refusal import refuse
 from coupler.cli.sessions.wording import count
 
 if TYPE_CHECKING:
-    from coupler.store.run_table import RunRecord
-    from coupler.store.runs import BlockingRuns
+    from coupler.store.runs import BlockingRuns, RunRecord
     from coupler.store.store import Store
 
 PROGRAM = "coupler runs"

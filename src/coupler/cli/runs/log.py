@@ -21,8 +21,7 @@ from coupler.workflow.journal.record import as_line, logged_in
 from coupler.workflow.journal.secrecy import masked_texts
 
 if TYPE_CHECKING:
-    from coupler.store.run_table import RunEntry
-    from coupler.store.runs import BlockingRuns
+    from coupler.store.runs import BlockingRuns, RunEntry
     from coupler.workflow.journal.happenings import AnyHappening, Logged, Place
 
 POLL_EVERY = 0.1

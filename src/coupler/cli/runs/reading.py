@@ -19,8 +19,7 @@ from coupler.workflow.journal.happenings import AnyHappening, Place, RunFinished
 from coupler.workflow.journal.record import unpacked
 
 if TYPE_CHECKING:
-    from coupler.store.run_table import RunRecord
-    from coupler.store.runs import BlockingRuns
+    from coupler.store.runs import BlockingRuns, RunRecord
 
 MOST_INSIDE = 20
 """Steps inside of another one that are shown, unless all are wanted; those that failed are always shown."""

@@ -11,7 +11,7 @@ from coupler.cli.runs.wording import STYLES, seconds_of, spoken_duration, status
 from coupler.cli.sessions.wording import ago, one_line, quiet_json, timestamp
 
 if TYPE_CHECKING:
-    from coupler.store.run_table import RunRecord
+    from coupler.store.runs import RunRecord
 
 HEADINGS = ("RUN", "WORKFLOW", "STATUS", "STARTED", "DURATION")
 GAP = "  "

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coupler.store.run_table import RunRecord
+    from coupler.store.runs import RunRecord
 
 STYLES = {
     "running": "cyan",

@@ -11,7 +11,7 @@ from coupler.cli.exit_codes import FAILED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.store.trust import Trust
+    from coupler.store.choices import Trust
     from coupler.workflow.language.library import Library
 
 _COMMANDS = """\

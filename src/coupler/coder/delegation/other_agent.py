@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from coupler.config.agent_chain import whole_table
+from coupler.config.agent_tables import whole_table
 from coupler.workflow.agents.briefing import instructed
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from coupler.coder.model.credentials import Credentials, stored_credentials
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, ollama_address, provider_of
 from coupler.config import keys
-from coupler.config.kind import address_problem, model_problem
+from coupler.config.value_kinds import address_problem, model_problem
 
 if TYPE_CHECKING:
     from coupler.config import Config
-    from coupler.config.origin import Layer
+    from coupler.config.files import Layer
 
 _LAYERS: tuple[Layer, ...] = ("user", "project", "environment", "command line")
 

@@ -18,8 +18,8 @@ from langgraph.types import Command
 from msgspec import Struct, structs
 
 from coupler.bridges.langchain.graph_agent import GraphAgent
-from coupler.secrets.masker import Masker
-from coupler.secrets.source import declared_secrets
+from coupler.redaction.masker import Masker
+from coupler.redaction.sources import declared_secrets
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest

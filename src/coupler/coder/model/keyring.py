@@ -15,7 +15,7 @@ from msgspec import Struct
 from coupler.coder.model.credentials import stored_credentials
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.provider import PROVIDERS, provider_of
-from coupler.secrets.source import could_be_secret
+from coupler.redaction.sources import could_be_secret
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

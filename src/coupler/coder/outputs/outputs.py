@@ -18,10 +18,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coupler.redaction.masker import Masker, Stream
 from coupler.runtime.directories import NoHomeError, data_directory
 from coupler.runtime.process import Ring
-from coupler.secrets.masker import Masker
-from coupler.secrets.stream import Stream
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -20,7 +20,7 @@ from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, too
 from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.session_memory import forget, keep, recalled
 from coupler.coder.shortening import one_line
-from coupler.forms.field import ChoiceField, ChoicesField, Field, Option, TextField
+from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, Option, TextField
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -16,7 +16,7 @@ from coupler.catalogue.lookup import joined as joined_with_known
 from coupler.client.errors import AgentError
 from coupler.client.opening import OpeningOptions
 from coupler.config import keys
-from coupler.config.errors import ConfigError
+from coupler.config.lookup import ConfigError
 from coupler.mcp.errors import shown
 from coupler.mcp.servers import merged
 from coupler.providers.command_line import READ_ONLY

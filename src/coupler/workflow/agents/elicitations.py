@@ -10,7 +10,7 @@ import msgspec
 from coupler.agent.form import is_secret
 from coupler.agent.sensitive import asks_for_secret
 from coupler.client.form import checked
-from coupler.forms.field import FormError, TextField
+from coupler.fields.form_fields import FormError, TextField
 from coupler.workflow.agents.telling import MOST_SHOWN, shortened
 from coupler.workflow.journal.happenings import AnswerAsked, AnswerGiven, Noted
 

@@ -11,7 +11,7 @@ import msgspec
 from coupler.agent.agent import Agent
 from coupler.agent.command import Command
 from coupler.agent.serve_options import NO_STORE
-from coupler.config.errors import ConfigError
+from coupler.config.lookup import ConfigError
 from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import StopReason
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.schema.v1 import ContentBlock
-    from coupler.store.run_table import RunRecord
+    from coupler.store.runs import RunRecord
     from coupler.store.store import Store
     from coupler.workflow.editor.front import Reply
     from coupler.workflow.language.bundle import Bundle

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from coupler.agent.kept_trust import KeptTrust
-from coupler.secrets.masker import Masker
-from coupler.secrets.source import declared_secrets
+from coupler.redaction.masker import Masker
+from coupler.redaction.sources import declared_secrets
 from coupler.workflow.editor.arguments import hint_of, words_in
 from coupler.workflow.editor.input_form import asked_for, wanted
 from coupler.workflow.editor.wording import not_trusted, not_valid, unknown_name, wrong_inputs
@@ -21,7 +21,7 @@ from coupler.workflow.packages import need_packages
 if TYPE_CHECKING:
     from coupler.agent.command import Command
     from coupler.agent.turn import Turn
-    from coupler.store.run_table import RunRecord
+    from coupler.store.runs import RunRecord
     from coupler.workflow.editor.typed import Typed
     from coupler.workflow.language.bundle import Bundle
     from coupler.workflow.language.definition import Json, Workflow

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coupler.agent.command import Command
-from coupler.config.errors import ConfigError, shown
-from coupler.config.lookup import project_workflows, workflows_directory
+from coupler.config.lookup import ConfigError, project_workflows, shown, workflows_directory
 from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.editor.arguments import hint_of
 from coupler.workflow.language.slash_commands import no_command

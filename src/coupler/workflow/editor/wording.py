@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.workflow.engine.titles import tells_only_kind
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import usage
 
 if TYPE_CHECKING:
     from coupler.agent.command import Command
-    from coupler.store.run_table import RunRecord
+    from coupler.store.runs import RunRecord
     from coupler.workflow.editor.front import Waiting
     from coupler.workflow.journal.happenings import PartFinished, PartStarted, RunFinished
     from coupler.workflow.language.definition import Json, Workflow

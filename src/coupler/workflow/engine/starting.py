@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.mcp.servers import variables_of
 from coupler.permission.choices import Choices
 from coupler.runtime.guard import Watch

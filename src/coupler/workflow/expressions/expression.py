@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.runtime.extras import need
 from coupler.workflow.errors import StepError, UnknownNameError
 from coupler.workflow.expressions.bounds import Bounds, EvaluationError, MissingNameError, check_length

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from coupler.store.run_table import RunEntry
+from coupler.store.runs import RunEntry
 from coupler.workflow.errors import RunError
 from coupler.workflow.journal.happenings import (
     Decided,

@@ -13,10 +13,9 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import cast
 
-from coupler.store.clock import now
+from coupler.store.database import now
 from coupler.store.errors import StoreError
-from coupler.store.run_table import RunChange, RunEntry
-from coupler.store.runs import Runs
+from coupler.store.runs import RunChange, RunEntry, Runs
 from coupler.workflow.journal.happenings import (
     AnyHappening,
     Happening,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from coupler.secrets.stream import Stream
-from coupler.store.run_table import RunEntry
+from coupler.redaction.masker import Stream
+from coupler.store.runs import RunEntry
 from coupler.workflow.journal.happenings import Happening, Place, Said, Thought, Wrote
 from coupler.workflow.journal.record import kind_of, packed
 from coupler.workflow.journal.secrecy import Secrecy

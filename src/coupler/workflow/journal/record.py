@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from coupler.store.run_table import RunEntry
+from coupler.store.runs import RunEntry
 from coupler.workflow.journal.happenings import AnyHappening, Happening, Logged
 
 _AS_JSON = b"\xc1"

@@ -9,8 +9,7 @@ from difflib import get_close_matches
 from types import TracebackType
 from typing import Self
 
-from coupler.store.run_table import RunChange, RunRecord
-from coupler.store.runs import BlockingRuns, Runs
+from coupler.store.runs import BlockingRuns, RunChange, RunRecord, Runs
 from coupler.store.store import Store
 from coupler.workflow.errors import RunError
 from coupler.workflow.journal.happenings import RunFinished

@@ -14,11 +14,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from coupler.secrets.finder import Region
-from coupler.secrets.masker import Masker
-from coupler.secrets.secret import Secret
-from coupler.secrets.source import declared_secrets, secrets_in_environment
-from coupler.secrets.stream import Stream
+from coupler.redaction.masker import Masker, Stream
+from coupler.redaction.sources import Region, Secret, declared_secrets, secrets_in_environment
 from coupler.workflow.errors import RunError
 from coupler.workflow.journal.happenings import Decided, Happening, RunFinished, RunStarted, StepFinished
 

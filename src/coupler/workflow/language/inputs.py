@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from coupler.config.errors import shown
-from coupler.forms.pattern import Pattern
+from coupler.config.lookup import shown
+from coupler.fields.bounded_regex import Pattern
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.definition import Input, InputType, Json, Workflow
 

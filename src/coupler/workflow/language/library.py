@@ -14,8 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-from coupler.config.errors import shown
-from coupler.config.lookup import project_workflows, workflows_directory
+from coupler.config.lookup import project_workflows, shown, workflows_directory
 from coupler.workflow.errors import InvalidWorkflowError, Problem, WorkflowError
 from coupler.workflow.language.bundle import Bundle, gather_bundle
 from coupler.workflow.language.definition import Position, Workflow

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from coupler.forms.pattern import Pattern
+from coupler.fields.bounded_regex import Pattern
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.definition import Input, Json
 from coupler.workflow.language.inputs import check_value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.workflow.language import definition as d
 from coupler.workflow.language.aliases import meant_by
 from coupler.workflow.language.keys_steps import KINDS, STEP_TABLES

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from coupler.config.errors import shown, suggestion
+from coupler.config.lookup import shown, suggestion
 from coupler.workflow.language import duration
 from coupler.workflow.language.definition import NamedFile
 from coupler.workflow.language.notes import Notes, Schema, Written, unlike

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.workflow.language.notes import WRONG, Notes, Schema, Shape, Written, unlike
 from coupler.workflow.language.scalars import Choice
 from coupler.workflow.language.source import Fields, Items, Node, Scalar, plain

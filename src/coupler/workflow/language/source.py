@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NoReturn
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.runtime.extras import need
 from coupler.workflow.errors import InvalidWorkflowError, Problem
 from coupler.workflow.language.definition import Json, Position

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from coupler.config.errors import shown, suggestion
+from coupler.config.lookup import shown, suggestion
 from coupler.workflow.language.aliases import meant_by
 from coupler.workflow.language.notes import WRONG, Notes, Schema, Shape, listed
 from coupler.workflow.language.source import Fields, Node, type_words

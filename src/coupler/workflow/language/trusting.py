@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coupler.config.config import TrustedFiles
-from coupler.store.trust import Trust
+from coupler.store.choices import Trust
 from coupler.workflow.errors import WorkflowError
 from coupler.workflow.language.bundle import Bundle
 from coupler.workflow.language.definition import Workflow

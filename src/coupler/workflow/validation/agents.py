@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coupler.agent.target import split
-from coupler.config.errors import ConfigError, shown
+from coupler.config.lookup import ConfigError, shown
 from coupler.workflow.language.definition import Agent, Converse, Position, Workflow
 from coupler.workflow.validation.fields import profiles_of
 from coupler.workflow.validation.findings import Findings, inner_node

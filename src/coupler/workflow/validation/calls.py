@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.workflow.errors import InputError
 from coupler.workflow.language.definition import Call, Input, Json, Position, Workflow
 from coupler.workflow.language.inputs import check_given

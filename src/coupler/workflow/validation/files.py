@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import WorkflowError
 from coupler.workflow.language.definition import Agent, Converse, Json, Position, Run, Workflow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.workflow.language.definition import Agent, Converse, Goto, Position, Step, Workflow
 from coupler.workflow.language.notes import listed
 from coupler.workflow.validation.fields import base_agent

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from coupler.config.errors import shown
+from coupler.config.lookup import shown
 from coupler.workflow.expressions.references import Names, Reference
 from coupler.workflow.language.definition import Call, ForEach, Parallel, Set, Step, While, Workflow
 from coupler.workflow.language.mending import Gaps

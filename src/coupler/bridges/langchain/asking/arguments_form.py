@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coupler.agent.declaration import readable
 from coupler.agent.form import Form
-from coupler.agent.form_schema import outline
 from coupler.bridges.langchain.tool_calls.arguments import Arguments
-from coupler.forms.field import MOST_FIELDS, Field, FormError, TextField
+from coupler.fields import readable
+from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
+from coupler.fields.schema_forms import outline
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool

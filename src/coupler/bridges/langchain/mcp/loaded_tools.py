@@ -20,9 +20,9 @@ from coupler.agent.project import configuration_of
 from coupler.bridges.langchain.mcp.names import Names, Prefix, checked
 from coupler.bridges.langchain.mcp.tool import McpTool
 from coupler.config import keys
-from coupler.config.kind import Source, WrongValueError
-from coupler.config.origin import Origin
-from coupler.config.server_tables import ServerTables
+from coupler.config.agent_tables import ServerTables
+from coupler.config.files import Origin
+from coupler.config.value_kinds import Source, WrongValueError
 from coupler.mcp.servers import Servers, merged
 from coupler.mcp.surroundings import Surroundings
 from coupler.schema.v1 import McpServer

@@ -25,9 +25,8 @@ from coupler.bridges.langchain.state.saver_in_threads import SaverInThreads, Wor
 from coupler.bridges.langchain.state.serializer import Serializer
 from coupler.config import keys
 from coupler.runtime.directories import store_file
-from coupler.store.database import make_private_directory
+from coupler.store.database import StoreThread, make_private_directory
 from coupler.store.errors import translated
-from coupler.store.thread import StoreThread
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import UNSET
 
-from coupler.agent.known_secrets import beginning_of
+from coupler.redaction.known_secrets import beginning_of
 from coupler.schema.v1 import Diff, ToolCallLocation
 
 Arguments = Mapping[str, Any]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from coupler.agent.declaration import readable
 from coupler.bridges.langchain.tool_calls.arguments import (
     Arguments,
     absolute,
@@ -22,6 +21,7 @@ from coupler.bridges.langchain.tool_calls.arguments import (
 from coupler.bridges.langchain.tool_calls.kinds import about_tool, kind_of
 from coupler.bridges.langchain.tool_calls.overrides import LONGEST_TITLE, Overrides
 from coupler.bridges.langchain.tool_calls.own_title import own_title
+from coupler.fields import readable
 from coupler.schema.v1 import ToolCallContent, ToolCallLocation, ToolKind
 
 if TYPE_CHECKING:

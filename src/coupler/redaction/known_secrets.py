@@ -1,6 +1,6 @@
-"""The secrets that all sessions of a process share: those of its environment, and what any of them learned.
+"""The secrets that all sessions of a process share.
 
-`coupler.secrets` is imported on use, because an agent's first answer does not need it.
+The masker is imported on use, because an agent's first answer does not need it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coupler.secrets.masker import Masker
-    from coupler.secrets.secret import Secret
+    from coupler.redaction.masker import Masker
+    from coupler.redaction.sources import Secret
 
 _at_start = dict(os.environ)
 _seen: Mapping[Any, Any] | None = None
@@ -30,8 +30,8 @@ def environment_masker() -> Masker:
     # The mapping behind it, which is compared in a microsecond; a target may load a file of variables late.
     variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
     if _of_environment is None or variables != _seen:
-        from coupler.secrets.masker import Masker
-        from coupler.secrets.source import secrets_in_environment
+        from coupler.redaction.masker import Masker
+        from coupler.redaction.sources import secrets_in_environment
 
         _seen = {**variables}
         known = _of_environment or Masker(secrets_in_environment(_at_start))

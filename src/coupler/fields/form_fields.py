@@ -1,4 +1,4 @@
-"""The fields a form can have: how clients are told of each, and how what came back is checked.
+"""The fields a form can have, how clients are told of them, and how answers are checked.
 
 Nothing that a client sends is believed: a value is what its field allows, or a `FormError` says what was
 expected. The value itself is never repeated there, because people mistype secrets into the wrong field.
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from coupler.forms.pattern import LONGEST_MATCHED, Pattern
+from coupler.fields.bounded_regex import LONGEST_MATCHED, Pattern
 from coupler.schema import v1
 
 MOST_FIELDS = 100
@@ -367,3 +367,32 @@ FORMATS: dict[str | None, _Format] = {
     "date-time": _Format("a date and time such as 2030-12-31T23:59:00Z", _is_date_time),
 }
 """The formats that ACP knows; any other is a remark that binds nobody."""
+
+
+# Pages that a user may be asked to open: an address that hides nothing, at a host that is named plainly.
+
+
+LONGEST_URL = 2_048
+"""Characters that every browser takes."""
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def problem_of(url: str) -> str | None:
+    """Why an address cannot be given to a user; None if it can."""
+    if len(url) > LONGEST_URL:
+        return f"it has more than {LONGEST_URL} characters"
+    if not url.isascii() or not url.isprintable() or any(character in url for character in ' \\"<>^`{|}'):
+        return "it has characters that must be percent-encoded (or punycode, in the host)"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        return str(error)
+    if not host:
+        return "it names no host"
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOCAL_HOSTS):
+        return "it must begin with https:// (http:// only for localhost)"
+    if "@" in parts.netloc:
+        return "it has a user name or password in it"
+    return "its host is not written plainly" if "%" in parts.netloc else None

@@ -1,4 +1,4 @@
-"""Who holds a session: a process is alive as long as it keeps a lock on a file of its own.
+"""Leases: which process holds a session or a session's name.
 
 The kernel drops the lock when the process dies, however it dies. It is a POSIX record lock because that
 is not inherited by children, which may live longer. It has a trap: closing any descriptor of the file drops
@@ -10,8 +10,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from coupler.store.database import IN_MEMORY, make_private_directory
+from coupler.store.errors import HeldError
+
+if TYPE_CHECKING:
+    import sqlite3
+
 
 if sys.platform == "win32":
     import msvcrt
@@ -143,3 +149,30 @@ else:
         except (BlockingIOError, PermissionError):
             return False
         return True
+
+
+# Names of kept sessions that are in use: each by one process, and in that by one user, at a time.
+#
+# Like sessions, names are held by a process for as long as it lives: one that was killed holds nothing. Plain
+# blocking functions on a given connection: `Store` decides on which thread.
+
+
+def hold_name(connection: sqlite3.Connection, holder: Holder, name: str, directory: str) -> None:
+    """Take a name in a directory; raises HeldError if somebody has it, in this process or another."""
+    place = [os.fsencode(directory), name]
+    row = connection.execute(
+        "SELECT holder FROM held_names WHERE directory = ? AND name = ?", place
+    ).fetchone()
+    if row is not None and holder.is_alive(row[0]):
+        raise HeldError(name, pid_of(row[0]))
+    connection.execute(
+        "INSERT OR REPLACE INTO held_names (directory, name, holder) VALUES (?, ?, ?)", [*place, holder.id]
+    )
+
+
+def release_name(connection: sqlite3.Connection, holder: Holder, name: str, directory: str) -> None:
+    """Let others take the name."""
+    connection.execute(
+        "DELETE FROM held_names WHERE directory = ? AND name = ? AND holder = ?",
+        [os.fsencode(directory), name, holder.id],
+    )

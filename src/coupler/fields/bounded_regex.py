@@ -1,4 +1,4 @@
-"""Regular expressions whose matching takes a bounded time, whatever the expression and the text are.
+"""Regular expressions whose matching takes a bounded time.
 
 Python's own engine tries one way after the other, and a few characters can keep it, and with it the whole
 process, busy for ever. Here all ways are followed at once, one character after the other. What only

@@ -1,4 +1,4 @@
-"""The fields of a form that is written as a JSON Schema.
+"""Reads the fields of a form from a JSON Schema.
 
 A schema may come from anywhere, an MCP server for one. What a form cannot express is refused and never
 dropped: the answer must not fit less than was asked for.
@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from msgspec import json
 from msgspec.structs import replace
 
-from coupler.agent.declaration import readable
-from coupler.agent.form_types import SINGLE
-from coupler.forms.field import (
+from coupler.fields import readable
+from coupler.fields.form_fields import (
     ChoiceField,
     ChoicesField,
     Field,
@@ -26,6 +25,7 @@ from coupler.forms.field import (
     distinct,
     pattern_of,
 )
+from coupler.fields.type_forms import SINGLE
 
 MOST_REFERENCES = 10
 """References that lead to one another."""

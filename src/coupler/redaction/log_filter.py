@@ -1,4 +1,4 @@
-"""Logs without any secret: a gate in front of every handler, and Python's own reports of errors.
+"""Masks secrets in logs and in Python's own error reports.
 
 It is for a process that `serve` has to itself; `serve_async` leaves the logging of its program alone.
 """
@@ -12,10 +12,10 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from coupler.agent.known_secrets import process_masker
+from coupler.redaction.known_secrets import process_masker
 
 if TYPE_CHECKING:
-    from coupler.secrets.masker import Masker
+    from coupler.redaction.masker import Masker
 
 
 def keep_secrets_from_logs() -> None:
@@ -61,8 +61,6 @@ class _Gate(logging.Filter):
         masker = process_masker()
         # Somebody may have given the handler another formatter.
         if masker is not self._masker or self._handler.formatter is not self._formatter:
-            from coupler.secrets.logs import mask_logs
-
             mask_logs(self._handler, masker)
             self._masker, self._formatter = masker, self._handler.formatter
         return True
@@ -106,3 +104,54 @@ def _tell(
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(process_masker().mask(where + told))
             sys.stderr.flush()
+
+
+# Secrets in logs: the formatter in front of a handler, and what a handler says when it fails.
+#
+# `coupler.runtime.logs` stands below this layer and knows nothing of secrets; who knows them calls
+# `mask_logs`.
+
+
+_PLAIN = logging.Formatter()
+
+
+def mask_logs(handler: logging.Handler, masker: Masker) -> None:
+    """Mask all that this handler writes from now on, tracebacks too. A later call replaces the masker."""
+    formatter = handler.formatter
+    if isinstance(formatter, MaskedFormatter):
+        formatter.masker = masker
+        return
+    handler.setFormatter(MaskedFormatter(formatter or _PLAIN, masker))
+    # The default prints the message and its arguments as they are.
+    handler.handleError = _tell_of_failure  # type: ignore[method-assign]
+
+
+class MaskedFormatter(logging.Formatter):
+    """Masks what another formatter made of a record. The record stays as it is, for other handlers."""
+
+    def __init__(self, formatter: logging.Formatter, masker: Masker) -> None:
+        super().__init__()
+        self.masker = masker
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        try:
+            text = self._formatter.format(record)
+        except Exception as error:
+            # Any error may come from the arguments, and its traceback would show them.
+            text = f"a log message cannot be formatted ({_place(record)}): {type(error).__name__}"
+        return self.masker.mask(text)
+
+
+def _tell_of_failure(record: logging.LogRecord) -> None:
+    """Say that a record was lost, in place of `Handler.handleError`, and nothing of what it said."""
+    if not logging.raiseExceptions or sys.stderr is None:
+        return
+    kind = sys.exc_info()[0]
+    reason = kind.__name__ if kind else "unknown error"
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"a log message cannot be written ({_place(record)}): {reason}\n")
+
+
+def _place(record: logging.LogRecord) -> str:
+    return f"logger {record.name}, {record.module} line {record.lineno}"

@@ -1,4 +1,4 @@
-"""The fields of a form that is written as a Python type."""
+"""Reads the fields of a form from a Python type."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from msgspec import NODEFAULT, UNSET, inspect
 from msgspec.structs import replace
 
-from coupler.agent.declaration import readable
-from coupler.forms.field import (
+from coupler.fields import readable
+from coupler.fields.form_fields import (
     ChoiceField,
     ChoicesField,
     Field,

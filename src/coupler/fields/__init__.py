@@ -1,0 +1,16 @@
+"""The fields of forms: from a JSON Schema or a Python type, shown to a user and checked."""
+
+from __future__ import annotations
+
+
+def readable(id: str) -> str:
+    """The id as a name for people: "accept_edits" is "Accept edits".
+
+    An id with a digit, a colon or a slash, such as "gpt-4o" or "ollama:qwen-coder", is mostly a name already
+    and stays as it is.
+    """
+    words = id.replace("_", " ").replace("-", " ").split()
+    if not words or any(character.isdigit() or character in ":/" for character in id):
+        return id
+    text = " ".join(words)
+    return text[0].upper() + text[1:]

@@ -1,0 +1,1 @@
+"""Finds secrets and masks them in values, streams and logs."""
