@@ -31,7 +31,7 @@ from coupler import (
     Turn,
     serve,
 )
-from coupler.mcp.tool import Tool
+from coupler.mcp.tools import Tool
 from coupler.schema import v1
 
 log = logging.getLogger("reference")

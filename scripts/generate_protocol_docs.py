@@ -20,7 +20,7 @@ from coupler.client.observation import Observation
 from coupler.client.reasons import REASONS as OF_CLIENTS
 from coupler.client.telemetry import TRACE_KEYS
 from coupler.events.v1_codec import Emitted, to_update
-from coupler.mcp.errors import McpErrorKind
+from coupler.mcp.tools import McpErrorKind
 from coupler.relay.reasons import REASONS as OF_RELAYS
 from coupler.runtime.environment import SpawnErrorKind
 from coupler.schema import v1

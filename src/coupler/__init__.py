@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coupler.client.reply import Reply
     from coupler.client.tools import ToolContext
     from coupler.coupling import Pool, connect
-    from coupler.mcp.errors import McpError
+    from coupler.mcp.tools import McpError
     from coupler.runtime.environment import Environment, SpawnError
     from coupler.runtime.files import FileChangedError, OutsideRootsError, UnsuitableFileError
     from coupler.wire.messages import RpcError
@@ -90,7 +90,7 @@ _HOMES = {
     "FormRequest": "coupler.client.elicitation",
     "Group": "coupler.agent.option",
     "Login": "coupler.agent.login",
-    "McpError": "coupler.mcp.errors",
+    "McpError": "coupler.mcp.tools",
     "Mode": "coupler.agent.mode",
     "NotPermittedError": "coupler.agent.errors",
     "OutsideRootsError": "coupler.runtime.files",

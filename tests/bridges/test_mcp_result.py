@@ -1,7 +1,7 @@
 """What MCP tools return, as models read it, where that is not just what it was."""
 
 from coupler.bridges.langchain.mcp.result import LONGEST_TEXT, message_content
-from coupler.mcp.tool import ToolResult
+from coupler.mcp.tools import ToolResult
 from coupler.schema.v1 import BlobResourceContents, EmbeddedResource, ResourceLink, TextContent
 
 

@@ -13,7 +13,7 @@ from langchain_core.tools import ToolException
 from bridges.scripted_model import ScriptedModel, call
 from coupler.bridges.langchain.mcp.loaded_tools import load_mcp_tools
 from coupler.bridges.langchain.mcp.names import LONGEST, Names, checked
-from coupler.mcp.tool import Tool
+from coupler.mcp.tools import Tool
 
 SERVERS = Path(__file__).parent.parent / "agent" / "servers"
 CLERK = {"command": sys.executable, "args": [str(SERVERS / "clerk.py")]}

@@ -12,8 +12,7 @@ from coupler import AgentError
 from coupler.client import equipment
 from coupler.client.equipment import Equipment
 from coupler.mcp import package
-from coupler.mcp.servers import Servers, merged
-from coupler.mcp.surroundings import Surroundings
+from coupler.mcp.servers import Servers, Surroundings, merged
 from coupler.schema.v1 import (
     EnvVariable,
     HttpHeader,

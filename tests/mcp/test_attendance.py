@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coupler.mcp.attendance import Attended, Reply
-from coupler.mcp.servers import Servers, merged
-from coupler.mcp.surroundings import Surroundings
+from coupler.mcp.servers import Servers, Surroundings, merged
+from coupler.mcp.tools import Attended, Reply
 from coupler.schema.v1 import McpServerStdio
 
 CLERK = Path(__file__).parent.parent / "agent" / "servers" / "clerk.py"

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 import pytest
 
-from coupler.mcp.docstring import read_docstring
-from coupler.mcp.function import function_of
+from coupler.mcp.functions import function_of, read_docstring
 
 
 class Context:

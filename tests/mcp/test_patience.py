@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from coupler.mcp import patience
-from coupler.mcp.patience import answered_patiently
+from coupler.mcp import loopback
+from coupler.mcp.loopback import answered_patiently
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
 BODY = {"type": "http.response.body", "body": b'{"id":\n1}'}
@@ -30,7 +30,7 @@ def test_an_answer_that_comes_soon_is_sent_as_it_is():
 
 
 def test_an_answer_that_comes_late_is_the_event_of_a_stream(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(patience, "SIGN_OF_LIFE", 0.001)
+    monkeypatch.setattr(loopback, "SIGN_OF_LIFE", 0.001)
     living = []
 
     async def answer(send):

@@ -9,9 +9,8 @@ import psutil
 import pytest
 
 from coupler.mcp import package
-from coupler.mcp.errors import McpError, shown
-from coupler.mcp.servers import Servers, merged
-from coupler.mcp.surroundings import Surroundings
+from coupler.mcp.servers import Servers, Surroundings, merged
+from coupler.mcp.tools import McpError, shown
 from coupler.schema.v1 import EnvVariable, McpServerHttp, McpServerStdio
 
 PLAIN = Path(__file__).parent.parent / "agent" / "servers" / "plain.py"

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from coupler.permission.action import Action
-from coupler.permission.choices import Choices
-from coupler.permission.engine import Permissions, Verdict
-from coupler.permission.rule import Rule
+from coupler.permission.engine import Choices, Permissions, Verdict
+from coupler.permission.rules import Rule
 from coupler.store.choices import ChoiceRecord
 
 

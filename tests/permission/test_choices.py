@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from coupler.permission.action import Action
-from coupler.permission.choices import Choices
-from coupler.permission.engine import Permissions
+from coupler.permission.engine import Choices, Permissions
 from coupler.store.choices import ChoiceRecord
 from coupler.store.store import Store
 from permission.parts import Bench

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from coupler.permission.choices import Choices
-from coupler.permission.rule import Rule
-from coupler.permission.scope import Scope
+from coupler.permission.engine import Choices, Scope
+from coupler.permission.rules import Rule
 from permission.parts import Bench, rules
 
 

@@ -13,9 +13,8 @@ from coupler.agent.permitting import Permitting
 from coupler.client.policy import PermissionRequest
 from coupler.config import load
 from coupler.events import ToolCall
-from coupler.permission.choices import Choices
-from coupler.permission.mode import ModeRules
-from coupler.permission.scope import Scope
+from coupler.permission.engine import Choices, Scope
+from coupler.permission.rules import ModeRules
 from coupler.schema.v1 import PermissionOption, SelectedPermissionOutcome, ToolCallLocation
 from coupler.workflow.agents.tool_rules import ToolRules
 from permission.parts import Bench

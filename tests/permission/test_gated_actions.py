@@ -3,9 +3,8 @@
 import pytest
 
 from coupler.permission.action import Action
-from coupler.permission.choices import Choices
-from coupler.permission.engine import Permissions
-from coupler.permission.rule import Rule
+from coupler.permission.engine import Choices, Permissions
+from coupler.permission.rules import Rule
 
 
 def permissions(project: str, *rules: tuple[str, str]) -> Permissions:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coupler.permission.choices import Choices
-from coupler.permission.mode import NO_MODE, ModeRules
-from coupler.permission.scope import Scope
+from coupler.permission.engine import Choices, Scope
+from coupler.permission.rules import NO_MODE, ModeRules
 from permission.parts import Bench
 
 AUTO = ModeRules.parse("Auto", allow=["*"], ask=["edit(**/ci/**)"])

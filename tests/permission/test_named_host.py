@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coupler.permission.named_host import names_host
-from coupler.permission.rule import Rule
+from coupler.permission.rules import Rule, names_host
 
 
 @pytest.mark.parametrize(

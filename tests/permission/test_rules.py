@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.permission.rule import Rule
+from coupler.permission.rules import Rule
 
 
 @pytest.mark.parametrize(

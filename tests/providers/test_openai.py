@@ -14,7 +14,7 @@ from client.stage import run
 from coupler import AgentError, Policy, connect
 from coupler.client.reply import Reply
 from coupler.events import Text
-from coupler.mcp.tool import ToolResult
+from coupler.mcp.tools import ToolResult
 from coupler.providers import OpenAI
 from coupler.schema.v1 import ImageContent, McpServerStdio, TextContent
 from labs import scripted_model

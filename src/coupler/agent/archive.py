@@ -28,7 +28,7 @@ from coupler.wire.messages import RpcError
 if TYPE_CHECKING:
     from coupler.agent.foreign import ForeignSession
     from coupler.agent.session import Place, Session
-    from coupler.permission.choices import ChoiceStore
+    from coupler.permission.engine import ChoiceStore
     from coupler.store.journal import Entry
     from coupler.store.sessions import SessionRecord
     from coupler.store.store import Store

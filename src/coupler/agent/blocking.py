@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from coupler.agent.plan import Plan
     from coupler.agent.question import Answer
     from coupler.agent.turn import Turn
-    from coupler.mcp.errors import McpError
-    from coupler.mcp.tool import Tool, ToolResult
+    from coupler.mcp.tools import McpError, Tool, ToolResult
 
 T = TypeVar("T")
 

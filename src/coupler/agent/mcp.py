@@ -15,9 +15,8 @@ from coupler.agent.call import Call
 from coupler.agent.errors import NotPermittedError
 from coupler.agent.mcp_attendance import CallAttendant
 from coupler.agent.text import plain_text
-from coupler.mcp.errors import McpError, shown
 from coupler.mcp.servers import Servers
-from coupler.mcp.tool import Tool, ToolResult
+from coupler.mcp.tools import McpError, Tool, ToolResult, shown
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

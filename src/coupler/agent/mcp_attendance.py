@@ -12,8 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from coupler.mcp.attendance import Reply
-from coupler.mcp.errors import named, shown
+from coupler.mcp.tools import Reply, named, shown
 
 if TYPE_CHECKING:
     from coupler.agent.question import Answer

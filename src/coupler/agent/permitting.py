@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from coupler.config import Config, keys
 from coupler.permission.action import Action
-from coupler.permission.choices import Choices, ChoiceStore
-from coupler.permission.engine import Permissions, Verdict
-from coupler.permission.named_host import names_host
-from coupler.permission.offer import Offer
-from coupler.permission.rule import PROJECT, Rule
+from coupler.permission.engine import Choices, ChoiceStore, Offer, Permissions, Verdict
+from coupler.permission.rules import PROJECT, Rule, names_host
 from coupler.redaction.known_secrets import beginning_of
 from coupler.schema.v1 import (
     PermissionOption,
@@ -30,7 +27,7 @@ from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.permission.mode import ModeRules
+    from coupler.permission.rules import ModeRules
 
 log = logging.getLogger("coupler.agent")
 

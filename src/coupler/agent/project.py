@@ -12,7 +12,7 @@ from coupler.wire.messages import RpcError
 if TYPE_CHECKING:
     from coupler.agent.permitting import Permitting
     from coupler.config import Config
-    from coupler.permission.choices import ChoiceStore
+    from coupler.permission.engine import ChoiceStore
     from coupler.schema.v1 import McpServer
 
 log = logging.getLogger("coupler.agent")

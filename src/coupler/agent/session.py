@@ -124,8 +124,7 @@ class Session:
     def servers(self) -> Servers:
         """The connections to the MCP servers; nothing is started before it is used."""
         if self._servers is None:
-            from coupler.mcp.servers import Servers, merged
-            from coupler.mcp.surroundings import Surroundings
+            from coupler.mcp.servers import Servers, Surroundings, merged
 
             entries = merged(self.project.mcp_servers, self.place.mcp_servers)
             self._servers = Servers(entries, Surroundings(self.cwd, self.env), asks=True)

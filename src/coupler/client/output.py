@@ -11,9 +11,9 @@ from coupler.client.errors import AgentError
 from coupler.client.fenced import json_values
 from coupler.client.reply import Reply
 from coupler.client.tools import STRUCTURED_OUTPUT
-from coupler.mcp.function import text_result
+from coupler.mcp.functions import text_result
 from coupler.mcp.shape import Shape, ShapeError, shape_of
-from coupler.mcp.tool import ToolResult
+from coupler.mcp.tools import ToolResult
 from coupler.schema.v1 import ContentBlock, TextContent
 
 if TYPE_CHECKING:

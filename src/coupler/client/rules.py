@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from coupler.client.action import action_of, server_and_name
 from coupler.permission.action import Action
-from coupler.permission.choices import Choices
-from coupler.permission.engine import Permissions, Verdict
-from coupler.permission.rule import Rule
+from coupler.permission.engine import Choices, Permissions, Verdict
+from coupler.permission.rules import Rule
 from coupler.schema.v1 import Diff
 
 if TYPE_CHECKING:

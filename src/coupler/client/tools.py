@@ -17,10 +17,9 @@ from msgspec import Struct
 
 from coupler.client.errors import EndTurn
 from coupler.events import ToolCall
-from coupler.mcp.errors import shown
-from coupler.mcp.function import DONE, Function, functions_of, result_of, text_result
+from coupler.mcp.functions import DONE, Function, functions_of, result_of, text_result
 from coupler.mcp.shape import ShapeError
-from coupler.mcp.tool import Tool, ToolResult
+from coupler.mcp.tools import Tool, ToolResult, shown
 from coupler.schema.v1 import Content
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from coupler.coder.offered_modes import (
     mode_of_profile,
 )
 from coupler.coder.profile import USUAL, Profile
-from coupler.permission.mode import NO_MODE, ModeRules
+from coupler.permission.rules import NO_MODE, ModeRules
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -1,4 +1,4 @@
-"""The connection to one server: made when it is first needed, shared by all turns, made anew if it was lost.
+"""The connection to one MCP server: made on first use, shared by all turns, renewed if lost.
 
 Imports the `mcp` package: to be imported on use. The package wants a connection to be opened and closed by
 one and the same task; that task lives here, and everybody else only asks.
@@ -19,24 +19,37 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
+    INVALID_REQUEST,
+    CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
     ElicitRequestParams,
     ElicitResult,
     Implementation,
+    InputRequiredResult,
     PaginatedRequestParams,
 )
 from mcp_types import Tool as ServersTool
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from coupler.__about__ import __version__
-from coupler.mcp.attendance import Attendant, Attended
-from coupler.mcp.elicitation import answer_to, sent_until_answered
-from coupler.mcp.errors import McpError, McpErrorKind, named, shown
-from coupler.mcp.http import HttpServer
-from coupler.mcp.stdio import StdioServer
-from coupler.mcp.surroundings import Surroundings
-from coupler.mcp.tool import Annotations, Tool, ToolResult
+from coupler.mcp.http_client import HttpServer
+from coupler.mcp.servers import Surroundings
+from coupler.mcp.stdio_client import StdioServer
+from coupler.mcp.tools import (
+    Annotations,
+    Attendant,
+    Attended,
+    McpError,
+    McpErrorKind,
+    Reply,
+    Tool,
+    ToolResult,
+    named,
+    shown,
+)
 from coupler.runtime.environment import SpawnError
 from coupler.schema.base import Unknown
 from coupler.schema.decoding import DecodingError, decode
@@ -339,3 +352,62 @@ def _cause(error: BaseException) -> str:
         return _complaint(str(error))
     text = shown(str(error), LONGEST_COMPLAINT)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+# What servers ask in the middle of a call, in both ways that MCP has for it.
+#
+# Imports the `mcp` package: to be imported on use. Newer versions of MCP answer a call with what is still to
+# be asked, and the call is sent again with the answers; older ones send a request of their own meanwhile.
+
+
+MOST_ROUNDS = 10
+"""How often a server may ask for more before it has to answer a call."""
+
+PAUSE = 0.25
+"""Seconds until a server that asks nothing, and only wants to be called again, is called again."""
+
+_Answered: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(
+    CallToolResult | InputRequiredResult
+)
+
+
+async def sent_until_answered(
+    client: Client, params: CallToolRequestParams, attended: Attended | None
+) -> CallToolResult:
+    """Send a call, and send it again with what its server wants to know, until there is a result."""
+    told = attended.attendant.hear_progress if attended is not None else None
+    for _ in range(MOST_ROUNDS):
+        result = await client.session.send_request(
+            CallToolRequest(params=params), _Answered, progress_callback=told
+        )
+        if isinstance(result, CallToolResult):
+            return result
+        answers = await _answers(result, attended)
+        params = params.model_copy(update={"input_responses": answers, "request_state": result.request_state})
+    raise MCPError(INVALID_REQUEST, f"it asked for more than {MOST_ROUNDS} times, and gave no answer")
+
+
+async def answer_to(params: ElicitRequestParams, attended: Attended | None) -> ElicitResult:
+    """The answer to one question; without anybody to ask it is declined."""
+    if attended is None:
+        return ElicitResult(action="decline")
+    reply = await attended.asked(_reply(params, attended))
+    return ElicitResult(action=reply.action, content=reply.content if reply.action == "accept" else None)
+
+
+async def _answers(result: InputRequiredResult, attended: Attended | None) -> dict[str, Any] | None:
+    if not result.input_requests:
+        await asyncio.sleep(PAUSE)
+        return None
+    answers: dict[str, Any] = {}
+    for key, request in result.input_requests.items():
+        if not isinstance(request, ElicitRequest):
+            raise MCPError(INVALID_REQUEST, f"it asked for {request.method}, which is not offered")
+        answers[key] = await answer_to(request.params, attended)
+    return answers
+
+
+async def _reply(params: ElicitRequestParams, attended: Attended) -> Reply:
+    if isinstance(params, ElicitRequestFormParams):
+        return await attended.attendant.ask(params.message, dict(params.requested_schema))
+    return await attended.attendant.ask_url(params.message, params.url)

@@ -1,4 +1,4 @@
-"""A server over HTTP on this machine's loopback, for one session: whoever has not its token gets nothing.
+"""Serves a session's tools to its agent over loopback HTTP or a shim.
 
 Imports the `mcp` package: to be imported on use. Pages in a browser reach loopback, too: what names another
 host, or an origin at all, is refused before the token is looked at.
@@ -10,19 +10,48 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from hmac import compare_digest
-from typing import Any
+from typing import Any, Protocol
 
+import anyio
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
+    CallToolRequestParams,
+    CallToolResult,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    ListToolsResult,
+    PaginatedRequestParams,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from mcp_types import Tool as ServersTool
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from coupler.mcp.patience import answered_patiently
-from coupler.schema.v1 import HttpHeader, McpServerHttp
+from coupler.__about__ import __version__
+from coupler.mcp import shim
+from coupler.mcp.http_client import HttpServer, checked
+from coupler.mcp.servers import server_name
+from coupler.mcp.tools import Tool, ToolResult, named
+from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio
+from coupler.wire import messages
+from coupler.wire.frames import DEFAULT_LIMIT, Frame, FrameBuffer
+from coupler.wire.messages import Malformed, replace_lone_surrogates
 
 log = logging.getLogger("coupler.mcp")
 
@@ -140,3 +169,432 @@ async def _end(state: ServerState) -> None:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=CLOSE_LIMIT)
+
+
+# Answers that take long, over HTTP: sent as a stream that shows signs of life, so that nobody hangs up.
+#
+# Clients of MCP take an answer as JSON or as a stream of events. What comes soon is sent as it is; else the
+# stream begins, and the answer is its one event. (The package's own streams leave a task behind in the
+# program that serves them, which wakes up twice a second for ever.)
+
+
+SIGN_OF_LIFE = 15.0
+"""Seconds of silence until something is sent; the least patient of clients wait for a minute."""
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+_START: Message = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")],
+}
+
+
+class PatientAnswer:
+    """Stands between an application and a client, for one request."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_streamed = False
+        self._is_answered = False
+        self._body = b""
+
+    async def send(self, message: Message) -> None:
+        """What the application answers."""
+        if message["type"] == "http.response.start":
+            self._is_answered = True
+        if not self._is_streamed:
+            await self._send(message)
+        elif message["type"] == "http.response.body":
+            self._body += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._send_event()
+
+    async def show_life(self) -> None:
+        """Until there is an answer, or this is cancelled."""
+        while True:
+            await asyncio.sleep(SIGN_OF_LIFE)
+            if self._is_answered:
+                return
+            if not self._is_streamed:
+                self._is_streamed = True
+                await self._send(_START)
+            await self._send({"type": "http.response.body", "body": b": working\n\n", "more_body": True})
+
+    async def _send_event(self) -> None:
+        """One line of JSON; an answer without a body just ends the stream."""
+        event = b"event: message\ndata: %b\n\n" % self._body.replace(b"\n", b" ") if self._body else b""
+        await self._send({"type": "http.response.body", "body": event})
+
+
+async def answered_patiently(answer: Callable[[Send], Awaitable[None]], send: Send) -> None:
+    """Let the application answer a request."""
+    patient = PatientAnswer(send)
+    living = asyncio.create_task(patient.show_life())
+    try:
+        await answer(patient.send)
+    finally:
+        living.cancel()
+
+
+# Where shims knock: a loopback socket that lets in who has a token, and leads to what that token is for.
+#
+# Imports the `mcp` package: to be imported on use.
+
+
+LONGEST_TOKEN = 200
+TOKEN_LIMIT = 5.0
+"""Bytes and seconds in which somebody who knocks must have said the token."""
+
+
+# Messages of MCP as lines on a connection, both ways, with back-pressure.
+#
+# Imports the `mcp` package: to be imported on use. A line that is no message costs its sender an error, and
+# nobody anything else.
+
+
+Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
+Outgoing = MemoryObjectSendStream[SessionMessage]
+
+Serve = Callable[[Incoming, Outgoing], Awaitable[None]]
+"""What speaks with who was let in, until it has left."""
+
+
+class Door:
+    """One socket, for all shims of a session."""
+
+    def __init__(self) -> None:
+        self._behind: dict[str, Serve] = {}
+        self._visits: set[asyncio.Task[Any]] = set()
+        self._port = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Door]:
+        """Listen until this is left; then everybody is shown out."""
+        server = await asyncio.start_server(self._visited, HOST, 0)
+        self._port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            await self._show_out()
+            await server.wait_closed()
+
+    def admit(self, name: str, serve: Serve) -> McpServerStdio:
+        """The entry for an agent: the program that leads here."""
+        token = secrets.token_urlsafe(32)
+        self._behind[token] = serve
+        # Isolated and without site packages: faster, and deaf to what the agent's directory has lying around.
+        return McpServerStdio(
+            name,
+            sys.executable,
+            ["-I", "-S", str(shim.__file__)],
+            [EnvVariable(shim.PORT, str(self._port)), EnvVariable(shim.TOKEN, token)],
+        )
+
+    async def _visited(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = asyncio.current_task()
+        assert visit is not None
+        self._visits.add(visit)
+        try:
+            serve = self._meant(await _token(reader))
+            if serve is None:
+                log.warning("somebody without a token knocked at a session's tools, and was sent away")
+                return
+            writer.write(shim.WELCOME)
+            async with message_streams(reader, writer) as (incoming, outgoing):
+                await serve(incoming, outgoing)
+        except asyncio.CancelledError:
+            pass  # shown out
+        except Exception as error:
+            log.debug("a connection of a shim was lost", exc_info=error)
+        finally:
+            self._visits.discard(visit)
+            writer.close()
+
+    def _meant(self, given: bytes) -> Serve | None:
+        """Compared with all of them, so that the time tells nothing."""
+        found = None
+        for token, serve in self._behind.items():
+            if compare_digest(token.encode(), given):
+                found = serve
+        return found
+
+    async def _show_out(self) -> None:
+        visits = [*self._visits]
+        for visit in visits:
+            visit.cancel()
+        if visits:
+            await asyncio.wait(visits, timeout=CLOSE_LIMIT)
+
+
+def served_to(server: Server[Any]) -> Serve:
+    """A server of ours, for who was let in."""
+
+    async def serve(incoming: Incoming, outgoing: Outgoing) -> None:
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+    return serve
+
+
+async def _token(reader: asyncio.StreamReader) -> bytes:
+    try:
+        async with asyncio.timeout(TOKEN_LIMIT):
+            said = b""
+            while not said.endswith(b"\n") and len(said) < LONGEST_TOKEN:
+                piece = await reader.read(1)
+                if not piece:
+                    break
+                said += piece
+    except (TimeoutError, OSError):
+        return b""
+    return said.removesuffix(b"\n")
+
+
+# How an agent reaches what a session has for it: tools of ours, and servers that it could not reach itself.
+#
+# Imports the `mcp` package: to be imported on use.
+
+
+@asynccontextmanager
+async def receive(
+    offering: Offering | None,
+    name: str,
+    *,
+    over_http: bool,
+    far: Sequence[McpServerHttp | McpServerSse],
+) -> AsyncIterator[list[McpServer]]:
+    """Serve until this is left. What is given are entries for the agent: ours, if any, then the far ones."""
+    entries: list[McpServer] = []
+    server = None if offering is None else server_of(offering, name)
+    async with AsyncExitStack() as stack:
+        if server is not None and over_http:
+            entries.append(await stack.enter_async_context(served_over_http(server, name)))
+            server = None
+        if server is not None or far:
+            door = await stack.enter_async_context(Door().open())
+            if server is not None:
+                entries.append(door.admit(name, served_to(server)))
+            entries += [door.admit(server_name(each), bridged_to(each)) for each in far]
+        yield entries
+
+
+# A server behind an address, for an agent that takes only programs: what a shim says is passed on to it.
+#
+# Imports the `mcp` package: to be imported on use. Messages are carried as they are; only what HTTP has in
+# headers, the negotiated version, is added. Versions without a handshake are not carried: a client that
+# proposes one is told so, and goes back to the handshake by itself.
+
+
+def bridged_to(server: McpServerHttp | McpServerSse) -> Serve:
+    """The far server, for who was let in; raises ValueError for an address that is none."""
+    checked(server.url)
+
+    async def serve(incoming: Incoming, outgoing: Outgoing) -> None:
+        await _Bridge(server, incoming, outgoing).carry()
+
+    return serve
+
+
+class _Bridge:
+    """One connection of a shim, and the one to the far server that is made for it."""
+
+    def __init__(self, server: McpServerHttp | McpServerSse, incoming: Incoming, outgoing: Outgoing) -> None:
+        self._server = server
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._waiting: set[RequestId] = set()
+        self._handshake: RequestId | None = None
+        self._version: str | None = None
+
+    async def carry(self) -> None:
+        """Carry messages both ways, until either side ends. Whoever still waits then is told."""
+        try:
+            async with (
+                HttpServer(self._server).connect() as (far_incoming, far_outgoing),
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(self._carry_back, far_incoming, tasks.cancel_scope)
+                await self._carry_out(far_outgoing)
+                tasks.cancel_scope.cancel()
+        except Exception as error:
+            log.warning("%s was lost: %s", named(server_name(self._server)), type(error).__name__)
+        await self._answer_for_it("the connection to it was lost")
+        # It could not be reached at all: who asks is told so, and not left waiting.
+        async for item in self._incoming:
+            if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCRequest):
+                self._waiting.add(item.message.id)
+                await self._answer_for_it("it could not be reached")
+
+    async def _carry_out(self, far: Outgoing) -> None:
+        async for item in self._incoming:
+            if isinstance(item, Exception):
+                continue
+            message = item.message
+            if isinstance(message, JSONRPCRequest):
+                if message.method == "server/discover":
+                    await self._refuse(message.id, METHOD_NOT_FOUND, "this version of MCP is not bridged")
+                    continue
+                self._waiting.add(message.id)
+                if message.method == "initialize":
+                    self._handshake = message.id
+            await far.send(SessionMessage(message, self._headers()))
+
+    async def _carry_back(self, far: Incoming, scope: anyio.CancelScope) -> None:
+        async for item in far:
+            if isinstance(item, Exception):
+                log.debug("%s failed", named(server_name(self._server)), exc_info=item)
+                await self._answer_for_it("the connection to it failed")
+                continue
+            if self._is_wanted(item.message):
+                await self._outgoing.send(SessionMessage(item.message))
+        scope.cancel()
+
+    def _headers(self) -> ClientMessageMetadata | None:
+        if self._version is None:
+            return None
+        return ClientMessageMetadata(headers={MCP_PROTOCOL_VERSION_HEADER: self._version})
+
+    def _is_wanted(self, message: JSONRPCMessage) -> bool:
+        """Whether to pass it on: an answer only if somebody waits for it."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return True
+        if message.id not in self._waiting:
+            return False
+        self._waiting.remove(message.id)
+        if isinstance(message, JSONRPCResponse) and message.id == self._handshake:
+            version = message.result.get("protocolVersion")
+            self._version = version if isinstance(version, str) else None
+        return True
+
+    async def _answer_for_it(self, reason: str) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for request in waiting:
+            await self._refuse(request, CONNECTION_CLOSED, f"{named(server_name(self._server))}: {reason}")
+
+    async def _refuse(self, id: RequestId, code: int, message: str) -> None:
+        error = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=code, message=message))
+        await self._outgoing.send(SessionMessage(error))
+
+
+READ_BYTES = 64 * 1024
+
+NOT_MCP = b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32600,"message":"this is no message of MCP"}}\n'
+
+
+@asynccontextmanager
+async def message_streams(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+    """The messages that come, and where to put those that go, until this is left."""
+    received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+    async with received, incoming, outgoing, to_send, anyio.create_task_group() as tasks:
+        tasks.start_soon(_receive, reader, writer, received)
+        tasks.start_soon(_send, writer, to_send)
+        yield incoming, outgoing
+        tasks.cancel_scope.cancel()
+
+
+async def _receive(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    frames = FrameBuffer()
+    async with received:
+        try:
+            while chunk := await reader.read(READ_BYTES):
+                for frame in frames.feed(chunk):
+                    message = _parsed(frame)
+                    if isinstance(message, SessionMessage):
+                        await received.send(message)
+                    elif message is not None:
+                        writer.write(message)
+                        await writer.drain()
+        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # either side has left
+
+
+async def _send(writer: asyncio.StreamWriter, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    async with to_send:
+        try:
+            async for message in to_send:
+                line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                writer.write(line.encode() + b"\n")
+                await writer.drain()
+        except OSError:
+            return  # nobody reads any more; that ends what is read, too
+
+
+def _parsed(frame: Frame) -> SessionMessage | bytes | None:
+    """The message, or the line that answers something else; None if nobody waits for an answer."""
+    envelope = messages.parse(frame, DEFAULT_LIMIT)
+    if isinstance(envelope, Malformed):
+        answer: Any = {"jsonrpc": "2.0", "id": envelope.id, "error": _error(envelope)}
+        return messages.encode(answer) + b"\n" if envelope.kind in {"request", "unknown"} else None
+    assert isinstance(frame, bytes)
+    try:
+        return SessionMessage(
+            jsonrpc_message_adapter.validate_json(replace_lone_surrogates(frame), by_name=False)
+        )
+    except ValueError:
+        return NOT_MCP % (bytes(envelope.id) or b"null")
+
+
+def _error(malformed: Malformed) -> dict[str, Any]:
+    return {"code": malformed.error.code, "message": malformed.error.message}
+
+
+# Tools that we offer, as an MCP server of the `mcp` package.
+#
+# Imports the `mcp` package: to be imported on use. Who offers them decides what they are and what a call
+# does; here it is only translated.
+
+
+class Offering(Protocol):
+    """Who has tools to offer."""
+
+    def listed(self) -> Sequence[Tool]:
+        """The tools as they are now; somebody has asked for them."""
+
+    async def call(self, name: str, arguments: dict[str, Any], meta: Mapping[str, Any]) -> ToolResult:
+        """Use one of them. Whatever goes wrong is a result that says so."""
+
+
+def server_of(offering: Offering, name: str) -> Server[Any]:
+    """The server of what is offered."""
+
+    async def list_tools(context: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[_tool(tool) for tool in offering.listed()])
+
+    async def call_tool(context: Any, params: CallToolRequestParams) -> CallToolResult:
+        # The raw parameters have keys of `_meta` as they were sent.
+        meta = (context.params or {}).get("_meta")
+        result = await offering.call(
+            params.name, params.arguments or {}, meta if isinstance(meta, Mapping) else {}
+        )
+        return _result(result)
+
+    return Server(
+        name,
+        version=__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        get_tool_input_schema=lambda _: None,
+    )
+
+
+def _tool(tool: Tool) -> ServersTool:
+    return ServersTool(name=tool.name, description=tool.description, input_schema=tool.input_schema)
+
+
+def _result(result: ToolResult) -> CallToolResult:
+    return CallToolResult.model_validate(
+        {
+            "content": msgspec.to_builtins(result.content),
+            "structuredContent": result.structured,
+            "isError": result.is_error,
+        }
+    )

@@ -49,9 +49,9 @@ async def load_reception() -> ModuleType:
 
 def _import_reception() -> ModuleType:
     need("mcp.server.lowlevel.server", extra=EXTRA, feature="Offering tools to an agent")
-    from coupler.mcp import reception
+    from coupler.mcp import loopback
 
-    return reception
+    return loopback
 
 
 def _import() -> ModuleType:

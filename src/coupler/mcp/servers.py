@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coupler.mcp.attendance import Attendant
-from coupler.mcp.errors import McpError, named, shown
 from coupler.mcp.package import load_connections
-from coupler.mcp.surroundings import Surroundings
-from coupler.mcp.tool import Tool, ToolResult
+from coupler.mcp.tools import Attendant, McpError, Tool, ToolResult, named, shown
 from coupler.schema.v1 import McpServer, McpServerHttp, McpServerSse, McpServerStdio
 
 if TYPE_CHECKING:
     from coupler.mcp.connection import Connection
+
 
 log = logging.getLogger("coupler.mcp")
 
@@ -139,3 +138,40 @@ class Servers:
             connection = module.Connection(name, self._entries[name], self._surroundings, asks=self._asks)
             self._connections[name] = connection
         return connection
+
+
+# Where a server runs, and which variables it sees: those it was given, and those no program does without.
+
+
+_INHERITED = (
+    (
+        "APPDATA",
+        "COMSPEC",
+        "HOMEDRIVE",
+        "HOMEPATH",
+        "LOCALAPPDATA",
+        "PATH",
+        "PATHEXT",
+        "PROCESSOR_ARCHITECTURE",
+        "SYSTEMDRIVE",
+        "SYSTEMROOT",
+        "TEMP",
+        "TMP",
+        "USERNAME",
+        "USERPROFILE",
+    )
+    if sys.platform == "win32"
+    else ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
+)
+
+
+class Surroundings(NamedTuple):
+    """What a session gives its servers. The variables may change until a server starts."""
+
+    cwd: str
+    variables: Mapping[str, str]
+
+    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a server: keys and tokens of others are none of its business."""
+        inherited = {name: self.variables[name] for name in _INHERITED if name in self.variables}
+        return {**inherited, **given}

@@ -7,32 +7,32 @@ about makes it asked about; it is allowed only if all are.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Sequence
-from typing import Literal
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from coupler.permission.action import Action
-from coupler.permission.choices import Choices
-from coupler.permission.claim import (
+from coupler.permission.action import (
+    PRIVILEGED,
+    Action,
     Claim,
     CommandClaim,
     Destruction,
     Doubt,
     PathClaim,
     ToolClaim,
+    UrlClaim,
     claims_of,
+    hides_code,
 )
-from coupler.permission.coverage import Coverage
-from coupler.permission.inline_code import inline_code_at
-from coupler.permission.match import Match
-from coupler.permission.mode import NO_MODE, ModeRules
-from coupler.permission.offer import Offer, offers_for
-from coupler.permission.reach import PRIVILEGED, hides_code
-from coupler.permission.rule import PROJECT, Rule
-from coupler.permission.scope import Scope, scope_of
-from coupler.permission.wrapper import program_name
-from coupler.runtime.paths import real_directories
+from coupler.permission.command_words import Word
+from coupler.permission.patterns import Match
+from coupler.permission.programs import GROUPS, inline_code_at, is_interpreter, program_name, starts_others
+from coupler.permission.rules import NO_MODE, PROJECT, Coverage, ModeRules, Rule
+from coupler.runtime.paths import is_below, real_directories
+from coupler.store.choices import ChoiceRecord
 
 Decision = Literal["allow", "ask", "deny"]
 
@@ -217,3 +217,281 @@ def _answers(scope: Scope, claim: Claim, coverage: Coverage) -> bool:
     except ValueError:
         return False
     return coverage.covers(rule, claim)
+
+
+# What an "always" would remember: never a whole tool where less can be said, and said in words.
+
+
+Lifetime = Literal["session", "project"]
+
+LONGEST = 100
+"""Characters of a pattern; a longer one would not be read before it is allowed."""
+
+_LIFETIMES = {"session": "in this session", "project": "in this project"}
+_VERBS = {"read": "reads", "edit": "edits", "delete": "deletions", "move": "moves", "search": "searches"}
+
+_COMMANDS_OF_TWO_WORDS = frozenset({"git", "npm", "cargo", "docker", "uv", "pip", "make", "kubectl"})
+_COMMANDS_OF_THREE_WORDS = frozenset({("npm", "run"), ("npm", "run-script"), ("docker", "compose")})
+
+_NEVER_OPEN = {
+    *(("git", name) for name in ("clone", "grep", "archive")),
+    *(("kubectl", name) for name in ("apply", "delete", "config")),
+    ("docker", "context"),
+    ("pip", "config"),
+}
+"""Remembered only with all their words, because the further ones matter too much."""
+
+
+class Scope(Struct, frozen=True):
+    """A subject and a pattern to remember, for how long, and how it is called."""
+
+    subject: str
+    """As a rule has it, with the name: `execute`, `edit`, `tool:lookup_price`."""
+    pattern: str
+    """Empty where the subject says it all."""
+    lifetime: Lifetime
+    label: str
+
+    @property
+    def rule_text(self) -> str:
+        """The scope as a rule is written."""
+        return f"{self.subject}({self.pattern})" if self.pattern else self.subject
+
+    def for_session(self) -> Scope:
+        """The same, until this session closes."""
+        return replace(self, lifetime="session")
+
+    def __str__(self) -> str:
+        return f"{self.label} {_LIFETIMES[self.lifetime]}"
+
+
+def scope_of(claim: Claim, project: str, roots: Sequence[str]) -> Scope | None:
+    """The scope that an always would have; none if there is none that says exactly what it allows."""
+    match claim:
+        case CommandClaim():
+            scope = _command_scope(claim.words)
+        case PathClaim():
+            scope = _path_scope(claim, project, roots)
+        case UrlClaim():
+            scope = _url_scope(claim)
+        case ToolClaim():
+            scope = _tool_scope(claim)
+        case _:
+            return None
+    # A backquote would end the name that the option spells out, and begin another.
+    is_clear = scope is not None and scope.rule_text.isprintable() and "`" not in scope.rule_text
+    if scope is None or len(scope.rule_text) > LONGEST or not is_clear:
+        return None
+    return scope
+
+
+def _command_scope(words: tuple[Word, ...]) -> Scope | None:
+    fixed = _fixed_words(words)
+    if fixed is None and not all(word.is_plain for word in words):
+        return None
+    kept = words if fixed is None else words[:fixed]
+    pattern = " ".join(shlex.quote(_escaped(word.text)) for word in kept)
+    if fixed is not None:
+        pattern += " *"
+    return Scope("execute", pattern, "project", f"`{pattern}`")
+
+
+def _fixed_words(words: tuple[Word, ...]) -> int | None:
+    """How many words are kept before a `*`; None if all of them must be."""
+    length = 2 if words[0].text in _COMMANDS_OF_TWO_WORDS else 0
+    if length == 0 or len(words) < length or _leads_anywhere(words[0], words[1]):
+        return None
+    if (words[0].text, words[1].text) in _COMMANDS_OF_THREE_WORDS:
+        length = 3
+    is_group = (words[0].text, words[1].text) in GROUPS
+    if is_group and len(words) > 2 and _leads_anywhere(words[0], words[2]):
+        return None
+    kept = words[:length]
+    is_named = all(word.is_plain and word.text and not word.text.startswith("-") for word in kept)
+    if len(words) < length or not is_named or is_interpreter(kept[-1]) or "=" in kept[-1].text:
+        return None
+    return length
+
+
+def _leads_anywhere(program: Word, command: Word) -> bool:
+    return (program.text, command.text) in _NEVER_OPEN or starts_others(program.text, command.text)
+
+
+def _path_scope(claim: PathClaim, project: str, roots: Sequence[str]) -> Scope | None:
+    """The directory: with everything below if it is a part of the project, else what is directly in it."""
+    if len(claim.place.targets) != 1:
+        return None
+    [target] = claim.place.targets
+    directory = target if claim.kind == "search" else os.path.dirname(target)
+    is_outside = not any(is_below(directory, root) for root in roots)
+    if is_outside and (claim.kind != "read" or directory in {os.sep, os.path.expanduser("~")}):
+        return None
+    is_part = is_below(directory, project) and directory != project
+    if is_below(directory, project):
+        shown = "" if directory == project else os.path.relpath(directory, project)
+    else:
+        shown = directory
+    pattern = _escaped(os.path.join(shown, "")) if shown else ""
+    directly = f"`{shown}`" if shown else "the project's directory"
+    where = f"below `{shown}/`" if is_part else f"directly in {directly}"
+    return Scope(
+        claim.kind, f"{pattern}{'**' if is_part else '*'}", "session", f"{_VERBS[claim.kind]} {where}"
+    )
+
+
+def _url_scope(claim: UrlClaim) -> Scope | None:
+    url = claim.url
+    if url.doubt is not None:
+        return None
+    port = "" if url.port in {80, 443} and (url.scheme, url.port) in _DEFAULT_PORTS else f":{url.port}"
+    place = f"{url.scheme}://{url.host}{port}"
+    return Scope("fetch", f"{place}/*", "project", f"fetches from `{place}`")
+
+
+_DEFAULT_PORTS = frozenset({("http", 80), ("https", 443)})
+
+
+def _tool_scope(claim: ToolClaim) -> Scope | None:
+    """Its arguments are not judged, so that its name is all there is; for this session only."""
+    if claim.name is None or _escaped(claim.name) != claim.name or any(c in claim.name for c in "():"):
+        return None
+    if claim.server is None:
+        return Scope(f"tool:{claim.name}", "", "session", f"the tool `{claim.name}`")
+    if _escaped(claim.server) != claim.server or any(c in claim.server for c in "():"):
+        return None
+    label = f"the tool `{claim.name}` of the MCP server `{claim.server}`"
+    return Scope(f"mcp:{claim.server}", claim.name, "session", label)
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"[{character}]" if character in "*?[" else character for character in text)
+
+
+# The answers that a user is offered, each with what it would mean.
+
+
+OfferKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+
+MOST_SCOPES = 3
+"""Scopes in one answer; more would be agreed to unread."""
+
+
+class Offer(Struct, frozen=True):
+    """One answer; its kind is ACP's."""
+
+    kind: OfferKind
+    text: str
+    scopes: tuple[Scope, ...] = ()
+    """What an "always" remembers."""
+
+    @property
+    def answer(self) -> Answer:
+        """What it means for the action."""
+        return "allow" if self.kind.startswith("allow") else "deny"
+
+
+def offers_for(scopes: Sequence[Scope]) -> tuple[Offer, ...]:
+    """Once and always, yes and no; without scopes there is no always."""
+    whole = tuple(dict.fromkeys(scopes))
+    if not whole or len(whole) > MOST_SCOPES:
+        return (Offer("allow_once", "Allow once"), Offer("reject_once", "Reject once"))
+    text = _listed(whole)
+    return (
+        Offer("allow_once", "Allow once"),
+        Offer("allow_always", f"Always allow {text}", whole),
+        Offer("reject_once", "Reject once"),
+        Offer("reject_always", f"Always reject {text}", whole),
+    )
+
+
+def _listed(scopes: Sequence[Scope]) -> str:
+    """The scopes in words; how long they last is said once if it is the same for all of them."""
+    is_same = len({scope.lifetime for scope in scopes}) == 1
+    before = ", ".join(scope.label if is_same else str(scope) for scope in scopes[:-1])
+    return f"{before} and {scopes[-1]}" if before else str(scopes[-1])
+
+
+# The answers that a user gave for good: for this session in memory, for this project in the store.
+
+
+Answer = Literal["allow", "deny"]
+
+ORIGINS: dict[Lifetime, str] = {
+    "session": "what you chose in this session",
+    "project": "what you chose in this project",
+}
+
+
+class ChoiceStore(Protocol):
+    """Where the project's choices last; `coupler.store.store.Store` is one."""
+
+    async def choices(self, project: str) -> tuple[ChoiceRecord, ...]: ...
+
+    async def remember_choices(self, *records: ChoiceRecord) -> None: ...
+
+
+class Choices:
+    """The remembered answers that count for one session. Each session has its own; a sibling sees none of
+    what was chosen for this one."""
+
+    def __init__(self, project: str, store: ChoiceStore | None = None) -> None:
+        self._project = os.path.realpath(project)
+        # A directory whose name is no text cannot be kept in the store.
+        self._store = store if _is_text(self._project) else None
+        self._session: dict[str, Rule] = {}
+        self._kept: tuple[Rule, ...] = ()
+
+    @property
+    def session(self) -> tuple[Rule, ...]:
+        """What holds until this session closes."""
+        return tuple(self._session.values())
+
+    @property
+    def kept(self) -> tuple[Rule, ...]:
+        """What holds in this project, as of the last refresh."""
+        return self._kept
+
+    @property
+    def can_last(self) -> bool:
+        """Whether an answer for the project can outlast the session."""
+        return self._store is not None
+
+    async def refresh(self) -> None:
+        """Read what is kept anew: another session may have added to it, or its user withdrawn something."""
+        if self._store is not None:
+            self._kept = tuple(_rules(await self._store.choices(self._project)))
+
+    async def remember(self, answer: Answer, scopes: Iterable[Scope]) -> None:
+        """Keep an answer. Without a store, what should last for the project lasts for the session."""
+        records: list[ChoiceRecord] = []
+        for scope in scopes:
+            if scope.lifetime == "project" and self._store is not None:
+                records.append(ChoiceRecord(self._project, answer, scope.subject, scope.pattern))
+            else:
+                rule = Rule.parse(answer, scope.rule_text, ORIGINS["session"])
+                self._session[scope.rule_text] = rule
+        if records and self._store is not None:
+            await self._store.remember_choices(*records)
+            await self.refresh()
+
+    def close(self) -> None:
+        """The session ends, and what was chosen for it."""
+        self._session.clear()
+
+
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _rules(records: Iterable[ChoiceRecord]) -> Iterable[Rule]:
+    """What is kept, as rules. A row that cannot be read any more allows nothing and is passed over."""
+    for record in records:
+        text = f"{record.subject}({record.pattern})" if record.pattern else record.subject
+        try:
+            yield Rule.parse(record.effect, text, ORIGINS["project"])
+        except ValueError:
+            continue

@@ -15,7 +15,7 @@ import msgspec
 from coupler.agent.agent import Agent
 from coupler.agent.errors import describe
 from coupler.agent.json_value import json_value
-from coupler.mcp.function import Function, functions_of, result_of
+from coupler.mcp.functions import Function, functions_of, result_of
 from coupler.providers.conversation import Conversation
 from coupler.providers.errors import ProviderError
 from coupler.providers.http_stream import Answer, post
@@ -28,7 +28,7 @@ from coupler.schema.v1 import StopReason
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.mcp.tool import Tool
+    from coupler.mcp.tools import Tool
 
 BASE_URL = "https://api.openai.com/v1"
 MOST_ROUNDS = 25

@@ -88,8 +88,7 @@ def _tell_withheld(section: Section, circumstances: Circumstances) -> bool:
 
 async def _try_all(section: Section, entries: dict[str, McpServer], circumstances: Circumstances) -> None:
     from coupler.mcp.package import load_connections
-    from coupler.mcp.servers import Servers
-    from coupler.mcp.surroundings import Surroundings
+    from coupler.mcp.servers import Servers, Surroundings
 
     await load_connections()  # so that no server is blamed for the time that it takes
     servers = Servers(entries, Surroundings(circumstances.directory or os.sep, os.environ))
@@ -104,7 +103,7 @@ async def _try_all(section: Section, entries: dict[str, McpServer], circumstance
 
 
 async def _try(section: Section, name: str, entry: McpServer, servers: Servers, patience: float) -> None:
-    from coupler.mcp.errors import McpError
+    from coupler.mcp.tools import McpError
 
     began = time.monotonic()
     fact = section.facts["servers"][name]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from coupler.agent.editor_files import EditorFiles
 from coupler.agent.errors import EditorError
-from coupler.permission.sensitive import is_sensitive
+from coupler.permission.patterns import is_sensitive
 from coupler.runtime import files
 from coupler.runtime.files import FilePath, OutsideRootsError, UnsuitableFileError, find_inside
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coupler.permission.action import Action
-from coupler.permission.choices import Choices
-from coupler.permission.engine import Permissions
-from coupler.permission.rule import Rule
+from coupler.permission.engine import Choices, Permissions
+from coupler.permission.rules import Rule
 from coupler.runtime.threads import in_thread
 
 

@@ -21,7 +21,7 @@ from coupler.client.kept import LOAD, RESUME
 from coupler.client.opening import OpeningOptions
 from coupler.client.remote import RemoteAgent
 from coupler.client.session import RemoteSession
-from coupler.permission.choices import Choices
+from coupler.permission.engine import Choices
 from coupler.workflow.agents.connected import Connected, Earlier, Held, Order
 from coupler.workflow.agents.spending import Spending
 from coupler.workflow.agents.start import Start

@@ -17,8 +17,8 @@ from coupler.client.errors import AgentError
 from coupler.client.opening import OpeningOptions
 from coupler.config import keys
 from coupler.config.lookup import ConfigError
-from coupler.mcp.errors import shown
 from coupler.mcp.servers import merged
+from coupler.mcp.tools import shown
 from coupler.providers.command_line import READ_ONLY
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio

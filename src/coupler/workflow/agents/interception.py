@@ -19,12 +19,10 @@ from msgspec.structs import replace
 from coupler.client.errors import AgentError
 from coupler.client.policy import PermissionRequest
 from coupler.events import ToolCall
-from coupler.mcp.errors import McpError
-from coupler.mcp.function import text_result
+from coupler.mcp.functions import text_result
 from coupler.mcp.package import load_reception
-from coupler.mcp.servers import Servers, server_name
-from coupler.mcp.surroundings import Surroundings
-from coupler.mcp.tool import Tool, ToolResult
+from coupler.mcp.servers import Servers, Surroundings, server_name
+from coupler.mcp.tools import McpError, Tool, ToolResult
 from coupler.schema.v1 import Content, McpServer
 from coupler.workflow.engine.tracing import span
 

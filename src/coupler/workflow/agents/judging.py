@@ -33,8 +33,7 @@ from coupler.workflow.language.definition import Gate
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
     from coupler.permission.action import Action
-    from coupler.permission.engine import Verdict
-    from coupler.permission.offer import Offer
+    from coupler.permission.engine import Offer, Verdict
     from coupler.schema.v1 import Diff
     from coupler.workflow.agents.files import Touch
     from coupler.workflow.agents.tool_rules import Judgement, ToolRules

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from coupler.agent.permitting import rules_of
 from coupler.client.action import action_of
 from coupler.client.rules import Rules, is_reading
-from coupler.permission.choices import Choices
-from coupler.permission.engine import Permissions, Verdict
+from coupler.permission.engine import Choices, Permissions, Verdict
 from coupler.providers.command_line import READ_ONLY
 from coupler.workflow.errors import StepError
 from coupler.workflow.language.definition import Gate, Tools
@@ -21,7 +20,7 @@ from coupler.workflow.language.definition import Gate, Tools
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest
     from coupler.config import Config
-    from coupler.permission.rule import Rule
+    from coupler.permission.rules import Rule
 
 CHANGING = frozenset({"edit", "delete", "move", "execute"})
 """The kinds of rules that an agent breaks by nothing that only reads."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from coupler.events import ToolCall
-    from coupler.permission.offer import Offer
+    from coupler.permission.engine import Offer
     from coupler.workflow.editor.meta import Meta
     from coupler.workflow.engine.front import Wish
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from coupler.events import ToolCall
-from coupler.permission.offer import Offer
+from coupler.permission.engine import Offer
 from coupler.workflow.journal.happenings import Place
 from coupler.workflow.language.definition import Input, Json
 

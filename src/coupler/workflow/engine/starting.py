@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from coupler.config.lookup import shown
 from coupler.mcp.servers import variables_of
-from coupler.permission.choices import Choices
+from coupler.permission.engine import Choices
 from coupler.runtime.guard import Watch
 from coupler.schema.v1 import McpServer
 from coupler.store.store import Store

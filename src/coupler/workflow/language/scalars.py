@@ -115,7 +115,7 @@ class Rule(msgspec.Struct, frozen=True):
         return isinstance(node, Scalar) and isinstance(node.value, str)
 
     def read(self, node: Node, key: str, notes: Notes) -> Any:
-        from coupler.permission.rule import Rule as PermissionRule
+        from coupler.permission.rules import Rule as PermissionRule
 
         if not isinstance(node, Scalar) or not isinstance(node.value, str):
             return unlike(self, node, key, notes)

@@ -23,8 +23,7 @@ from coupler.config import keys
 from coupler.config.agent_tables import ServerTables
 from coupler.config.files import Origin
 from coupler.config.value_kinds import Source, WrongValueError
-from coupler.mcp.servers import Servers, merged
-from coupler.mcp.surroundings import Surroundings
+from coupler.mcp.servers import Servers, Surroundings, merged
 from coupler.schema.v1 import McpServer
 
 log = logging.getLogger("coupler.bridges")

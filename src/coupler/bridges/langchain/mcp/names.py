@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Literal, get_args
 
-from coupler.mcp.tool import Tool
+from coupler.mcp.tools import Tool
 
 Prefix = Literal["collision", "always", "never"]
 """When a tool is called `server_tool` rather than `tool`."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from coupler.mcp.tool import ToolResult
+from coupler.mcp.tools import ToolResult
 from coupler.schema.v1 import (
     AudioContent,
     BlobResourceContents,

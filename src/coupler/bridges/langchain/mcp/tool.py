@@ -20,9 +20,8 @@ from coupler.agent.mcp_attendance import CallAttendant
 from coupler.bridges.langchain.current import Current, HeldUpError, current
 from coupler.bridges.langchain.mcp.result import message_content
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall
-from coupler.mcp.errors import McpError, shown
 from coupler.mcp.servers import Servers
-from coupler.mcp.tool import Tool, ToolResult
+from coupler.mcp.tools import McpError, Tool, ToolResult, shown
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

@@ -19,8 +19,7 @@ from coupler.agent.asides import NOTICES
 from coupler.bridges.langchain.current import current
 from coupler.bridges.langchain.mcp.names import Names, Prefix, checked
 from coupler.bridges.langchain.mcp.tool import McpTool
-from coupler.mcp.errors import McpError, named
-from coupler.mcp.tool import Tool
+from coupler.mcp.tools import McpError, Tool, named
 from coupler.runtime.extras import MissingExtraError
 from coupler.schema.v1 import McpServer
 

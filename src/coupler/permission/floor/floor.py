@@ -1,4 +1,4 @@
-"""A whole line before the floor: every command in it, however it is spelled, fed or hidden."""
+"""Judges a whole shell line against the hard floor."""
 
 from __future__ import annotations
 
@@ -7,32 +7,26 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from coupler.permission import starter
-from coupler.permission.floor import code
-from coupler.permission.floor.arguments import Arguments
-from coupler.permission.floor.decoding import decodings
-from coupler.permission.floor.disk import STOPPING, given_a_disk
-from coupler.permission.floor.effort import Effort
-from coupler.permission.floor.expansion import Reading
-from coupler.permission.floor.feeding import MOVING, PRINTING, paths_from, runs_one_of
-from coupler.permission.floor.finding import Finding, worst
-from coupler.permission.floor.place import UNKNOWN, Places
-from coupler.permission.floor.program import (
+from coupler.permission import programs
+from coupler.permission.command_words import ANYTHING, Line, Word
+from coupler.permission.floor import destructive_programs
+from coupler.permission.floor.destructive_programs import (
     FIND_STARTS,
     PROGRAMS,
+    STOPPING,
+    Arguments,
+    Finding,
     deletes,
     find_starts,
+    given_a_disk,
     overwrites_found,
+    worst,
 )
-from coupler.permission.floor.rough import cleaned, rough_commands
-from coupler.permission.floor.scope import Scope
-from coupler.permission.inline_code import inline_code_at
-from coupler.permission.interpreter import is_interpreter
-from coupler.permission.line import Line
-from coupler.permission.shell import read_line
-from coupler.permission.shell_heredoc import DOUBTS_ABOUT_BODY
-from coupler.permission.word import ANYTHING, Word
-from coupler.permission.wrapper import is_starter, program_name
+from coupler.permission.floor.expansion import Reading, Scope
+from coupler.permission.floor.hidden_text import cleaned, decodings, rough_commands
+from coupler.permission.floor.places import UNKNOWN, Places
+from coupler.permission.programs import inline_code_at, is_interpreter, is_starter, program_name
+from coupler.permission.shell import DOUBTS_ABOUT_BODY, read_line
 
 DEEPEST = 4
 """Texts within texts that are read."""
@@ -260,8 +254,8 @@ class Judgement:
 
     def _by_runner(self, name: str, words: Sequence[Reading]) -> None:
         """What `uv run`, `npx` and the like start: a command like any other."""
-        start = 1 if name in starter.WHOLE else 2
-        if start == 2 and (len(words) < 3 or (name, words[1].text) not in starter.COMMANDS):
+        start = 1 if name in programs.WHOLE else 2
+        if start == 2 and (len(words) < 3 or (name, words[1].text) not in programs.COMMANDS):
             return
         while start < len(words) and words[start].text.startswith("-"):
             start += 1
@@ -353,14 +347,14 @@ class Judgement:
         """A program's text in another language, also one that it hides in itself."""
         if not self._effort.for_text("code", text):
             return
-        starts = code.starts_something(text)
+        starts = destructive_programs.starts_something(text)
         for plain in decodings(text):
-            self._note(code.destroys(plain, self._places))
+            self._note(destructive_programs.destroys(plain, self._places))
             if starts and plain != text:
                 self._read_as_shell(plain)
-            if not code.starts_something(plain):
+            if not destructive_programs.starts_something(plain):
                 continue
-            literals = [*code.literals_in(plain)]
+            literals = [*destructive_programs.literals_in(plain)]
             for literal in literals:
                 self._read_as_shell(literal)
             for place, literal in enumerate(literals):
@@ -398,3 +392,85 @@ def _as_written(source: str) -> Word:
 
 def _escaped(path: str) -> str:
     return re.sub(r"([{},\\'\"$`\s])", r"\\\1", path)
+
+
+# How much is looked at before a line is given up as too much to be judged, and so is asked about.
+
+
+MOST_WORDS = 6_000
+"""Words of commands that are looked at, however they are read."""
+MOST_CHARACTERS = 100_000
+"""Characters of texts in the line that are read as programs."""
+
+
+class Effort:
+    """Of one judgement, with all texts in it."""
+
+    def __init__(self) -> None:
+        self.is_spent = False
+        """Whether something was left out."""
+        self._words = MOST_WORDS
+        self._characters = MOST_CHARACTERS
+        self._read: set[tuple[str, str]] = set()
+
+    def for_words(self, number: int) -> bool:
+        """Whether so many words can still be looked at."""
+        self._words -= number + 1
+        self.is_spent = self.is_spent or self._words < 0
+        return self._words >= 0
+
+    def for_text(self, language: str, text: str) -> bool:
+        """Whether this text is worth reading: it was not read before, and there is room for it."""
+        if (language, text) in self._read:
+            return False
+        self._read.add((language, text))
+        self._characters -= len(text) + 100
+        self.is_spent = self.is_spent or self._characters < 0
+        return self._characters >= 0
+
+
+# Commands whose output others read as paths: which these may be, for `xargs`, `read` and the like.
+
+
+PRINTING = frozenset({"echo", "printf", "yes"})
+"""Programs that print their words."""
+MOVING = frozenset({"cd", "pushd", "chdir"})
+"""Programs that change the directory."""
+
+_LISTING = frozenset({"git", "grep", "rg", "fd", "fdfind", "egrep"})
+_NARROWING = frozenset({"-g", "--glob", "--iglob", "-t", "--type"})
+_FILTERING = frozenset(
+    {"sort", "uniq", "head", "tail", "tr", "sed", "awk", "tee", "xargs", "cut", "wc", "true", "read"}
+)
+
+
+def paths_from(words: Sequence[Reading]) -> list[str]:
+    """The paths that a command may print; UNKNOWN if they are only known when it runs."""
+    name = program_name(words[0].text) if words else ""
+    rest = [*words[1:]]
+    if name in {"find", "gfind"}:
+        starts, is_narrow = find_starts(rest)
+        return [f"{start.text}/{UNKNOWN}" if is_narrow else start.text for start in starts]
+    if name in PRINTING:
+        return [piece for word in rest for piece in re.split(r"\\n|\\0|\s", word.text)]
+    if name == "ls":
+        places = [word.text for word in rest if not word.text.startswith("-")] or ["."]
+        return [f"{place}/*" for place in places]
+    texts = [word.text for word in rest]
+    if name in {"tree", "du"} or (name == "rg" and "--files" in texts and not _NARROWING & {*texts}):
+        return [text for text in texts if not text.startswith("-")] or ["."]
+    if name in _LISTING:
+        return [f"./{UNKNOWN}"]
+    is_silent = name in _FILTERING or name in PROGRAMS or name in MOVING or is_starter(name)
+    return [] if is_silent else [UNKNOWN]
+
+
+_READ_BY_ITSELF = {
+    **dict.fromkeys(("make", "gmake"), ("makefile", "gnumakefile")),
+    "just": ("justfile",),
+}
+
+
+def runs_one_of(name: str, files: set[str]) -> bool:
+    """Whether a program is one of these files, or runs what stands in one without being told to."""
+    return name in files or any(file in files for file in _READ_BY_ITSELF.get(name, ()))

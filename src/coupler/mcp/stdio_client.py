@@ -18,8 +18,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from coupler.mcp.errors import named, shown
-from coupler.mcp.surroundings import Surroundings
+from coupler.mcp.servers import Surroundings
+from coupler.mcp.tools import named, shown
 from coupler.runtime.environment import Environment
 from coupler.runtime.process import Child
 from coupler.schema.v1 import McpServerStdio

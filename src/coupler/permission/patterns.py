@@ -1,0 +1,503 @@
+"""Patterns of commands, paths and addresses, and files that are sensitive by their names."""
+
+from __future__ import annotations
+
+import enum
+import fnmatch
+import functools
+import os.path
+import posixpath
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable, Sequence
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from coupler.permission.command_words import Word
+from coupler.permission.programs import inline_code_at, program_name
+from coupler.runtime.paths import Place, folded, split, split_folded
+
+_META = re.compile(r"[;&|<>`$()\n\\]")
+_BETWEEN_TOKENS = re.compile(r"""[\s;&|<>`$(){}\[\]'"=:,!+]+""")
+
+
+class CommandPattern(Struct, frozen=True):
+    """Words that a command must begin with; with a last `*` any further words may follow, also none."""
+
+    words: tuple[str, ...]
+    is_open: bool
+
+    @classmethod
+    def parse(cls, text: str) -> CommandPattern:
+        """Raises ValueError with what is wrong, and how to write it."""
+        if _META.search(text):
+            raise ValueError("it has a character of the shell's: write a rule for each single command")
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise ValueError(f"its quotes do not match ({error})") from None
+        if not words:
+            raise ValueError("it has no command: write for example `git commit *`")
+        is_open = words[-1] == "*"
+        words = words[:-1] if is_open else words
+        if words and not words[0]:
+            raise ValueError("its program is empty: write for example `git commit *`")
+        if words and has_wildcard(words[0]):
+            raise ValueError("its program has a wildcard: name the program, as in `git commit *`")
+        return cls(tuple(words), is_open)
+
+    def covers(self, words: Sequence[Word]) -> bool:
+        """Whether a command is for certain one of these; code in its words must be called for by name."""
+        code_at = inline_code_at(words)
+        if code_at is not None and code_at >= len(self.words):
+            return False
+        if code_at is not None and any(has_wildcard(word) for word in self.words[: code_at + 1]):
+            return False
+        if len(words) < len(self.words) or (len(words) > len(self.words) and not self.is_open):
+            return False
+        return all(
+            _word_fits(pattern, word) and word.is_one
+            for pattern, word in zip(self.words, words, strict=False)
+        )
+
+    def touches(self, words: Sequence[Word]) -> Match:
+        """Whether a command is one of these, however it is written, or may be or start one."""
+        if not self.words:
+            return Match.YES
+        names = [program_name(folded(word.text)) for word in words]
+        wanted = program_name(folded(self.words[0]))
+        if names[0] == wanted and self._follow(words[1:]):
+            return Match.YES
+        is_possible = any(
+            (name == wanted or (place == 0 and not word.is_certain))
+            and self._may_follow(self.words[1:], words[place + 1 :])
+            for place, (name, word) in enumerate(zip(names, words, strict=True))
+        )
+        return Match.MAYBE if is_possible or self._is_spelled_in(words[1:]) else Match.NO
+
+    def _is_spelled_in(self, words: Sequence[Word]) -> bool:
+        """Whether a word is a text in which the command stands: some program may take it for a shell's."""
+        for word in words:
+            tokens = [Word(token) for token in _BETWEEN_TOKENS.split(word.text) if token]
+            if len(tokens) > 1 and any(
+                program_name(folded(token.text)) == program_name(folded(self.words[0]))
+                and self._may_follow(self.words[1:], tokens[place + 1 :])
+                for place, token in enumerate(tokens)
+            ):
+                return True
+        return False
+
+    def _follow(self, words: Sequence[Word]) -> bool:
+        wanted = self.words[1:]
+        if len(words) < len(wanted) or (len(words) > len(wanted) and not self.is_open):
+            return False
+        return all(
+            _word_fits(pattern, word) and word.is_one for pattern, word in zip(wanted, words, strict=False)
+        )
+
+    def _may_follow(self, wanted: Sequence[str], words: Sequence[Word]) -> bool:
+        """Whether the words may turn out as wanted, with options of the program in between.
+
+        `states` are the places in the pattern that can be reached after each word.
+        """
+        states = {0}
+        is_after_option = False
+        for word in words:
+            following = {
+                place + 1 for place in states if place < len(wanted) and _may_fit(wanted[place], word)
+            }
+            is_option = word.text.startswith("-")
+            if is_option or is_after_option or not word.is_one:
+                following |= states
+            # An option may stand anywhere.
+            following |= {place for place in states if place < len(wanted) and wanted[place].startswith("-")}
+            if not word.is_one:
+                following |= set(range(min(states, default=len(wanted) + 1), len(wanted) + 1))
+            if self.is_open and len(wanted) in states:
+                return True
+            states = following
+            is_after_option = is_option
+        return len(wanted) in states
+
+
+def _word_fits(pattern: str, word: Word) -> bool:
+    if pattern == "*":
+        return True
+    return word.is_certain and (glob(pattern).match(word.text) is not None)
+
+
+def _may_fit(pattern: str, word: Word) -> bool:
+    return not word.is_certain or glob(folded(pattern)).match(folded(word.text)) is not None
+
+
+# Patterns of paths: `src/**`, `~/notes/*.md`, `/etc/hosts`.
+#
+# `*` and `?` stay within one name, `**` stands for any number of directories. A pattern is relative to the
+# project; such a one reaches nothing outside of the session's directories. To allow, a pattern is compared
+# with where a path really leads, and no link in the pattern is followed: an agent could have made it.
+
+
+_ANY_DEPTH = "**"
+
+
+class PathPattern(Struct, frozen=True):
+    """Names to compare with those of a path, below the project or the file system's root."""
+
+    names: tuple[str, ...]
+    is_relative: bool
+
+    @classmethod
+    def parse(cls, text: str) -> PathPattern:
+        """Raises ValueError with what is wrong, and how to write it."""
+        if not text or not text.isprintable():
+            raise ValueError("its path is empty or cannot be shown: write for example `src/**`")
+        path = os.path.expanduser(text)
+        if path.startswith("~"):
+            raise ValueError("its home directory is not known: write the whole path")
+        names = [name for name in path.split("/") if name not in {"", "."}]
+        if ".." in names:
+            raise ValueError("its path has `..`: write where it leads")
+        if any(_ANY_DEPTH in name and name != _ANY_DEPTH for name in names):
+            raise ValueError("`**` stands for whole directories: write `src/**/*.py`")
+        if path.endswith("/") and (not names or names[-1] != _ANY_DEPTH):
+            names.append(_ANY_DEPTH)
+        return cls(tuple(names), not os.path.isabs(path))
+
+    def covers(self, place: Place, kind: str, project: str, roots: Sequence[str]) -> bool:
+        """Whether a path for certain leads to one of these; wildcards do not mean sensitive names."""
+        if self.is_relative and not place.is_inside(roots):
+            return False
+        names = self._whole(project)
+        is_free = _is_free_for(kind, len(split(project)) if self.is_relative else 0)
+        return all(_path_fits(names, split(target), is_free) for target in place.targets)
+
+    def touches(self, place: Place, kind: str, project: str) -> Match:
+        """Whether a path leads to one of these by any of its names, or what it takes along may be one."""
+        wanted = {self._whole(project), self._whole(os.path.realpath(project)), self._resolved(project)}
+        patterns = [tuple(_folded_glob(name) for name in names) for names in wanted]
+        paths = [split_folded(name) for name in place.names]
+        if any(_path_fits(pattern, path, _is_free) for pattern in patterns for path in paths):
+            return Match.YES
+        # Whole directories are searched, deleted and moved: something denied may lie below.
+        if kind in {"search", "delete", "move"} and any(
+            _may_lie_below(pattern, path) for pattern in patterns for path in paths
+        ):
+            return Match.MAYBE
+        return Match.NO
+
+    def _whole(self, project: str) -> tuple[str, ...]:
+        if not self.is_relative:
+            return self.names
+        return (*(_escaped(name) for name in split(project)), *self.names)
+
+    def _resolved(self, project: str) -> tuple[str, ...]:
+        """The same pattern with the links in front of its first wildcard followed."""
+        names = self._whole(project)
+        fixed = _fixed_part(names)
+        plain = [_unescaped(name) for name in names[:fixed]]
+        real = os.path.realpath(os.sep + os.sep.join(plain))
+        return (*(_escaped(name) for name in split(real)), *names[fixed:])
+
+
+Freedom = Callable[[str, int], bool]
+
+
+def _is_free(name: str, place: int) -> bool:
+    return True
+
+
+def _is_free_for(kind: str, inside: int) -> Freedom:
+    """Whether a wildcard may stand for a name; the project's own directories are what they are called."""
+
+    def is_free(name: str, place: int) -> bool:
+        return place < inside or not is_sensitive(name, kind)
+
+    return is_free
+
+
+def _path_fits(pattern: Sequence[str], path: Sequence[str], is_free: Freedom) -> bool:
+    """Compare name by name; `states` are the places in the pattern that each name can reach."""
+    states = _with_skipped(pattern, {0})
+    for place, name in enumerate(path):
+        following: set[int] = set()
+        for state in states:
+            if state == len(pattern):
+                continue
+            wanted = pattern[state]
+            if wanted == _ANY_DEPTH:
+                if is_free(name, place):
+                    following.add(state)
+            elif glob(wanted).match(name) and (is_free(name, place) or not _is_all_wildcard(wanted)):
+                following.add(state + 1)
+        states = _with_skipped(pattern, following)
+    return len(pattern) in states
+
+
+def _with_skipped(pattern: Sequence[str], states: set[int]) -> set[int]:
+    """`**` also stands for no directory at all."""
+    reached = set(states)
+    for state in sorted(states):
+        place = state
+        while place < len(pattern) and pattern[place] == _ANY_DEPTH:
+            place += 1
+            reached.add(place)
+    return reached
+
+
+def _may_lie_below(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    """Whether the pattern may fit something in the directory of that path."""
+    states = _with_skipped(pattern, {0})
+    for name in path:
+        following = {state for state in states if state < len(pattern) and pattern[state] == _ANY_DEPTH}
+        following |= {
+            state + 1
+            for state in states
+            if state < len(pattern) and pattern[state] != _ANY_DEPTH and glob(pattern[state]).match(name)
+        }
+        states = _with_skipped(pattern, following)
+    return bool(states)
+
+
+def _is_all_wildcard(name: str) -> bool:
+    """Whether a part of a pattern names nothing at all."""
+    return not any(character.isalnum() for character in name)
+
+
+def _fixed_part(names: Sequence[str]) -> int:
+    for place, name in enumerate(names):
+        if has_wildcard(name.replace("[[]", "").replace("[*]", "").replace("[?]", "")):
+            return place
+    return len(names)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def _unescaped(name: str) -> str:
+    return name.replace("[*]", "*").replace("[?]", "?").replace("[[]", "[")
+
+
+def _folded_glob(name: str) -> str:
+    return name if name == _ANY_DEPTH else folded(name)
+
+
+# Addresses, and patterns of them such as `https://*.example.com/docs/*`.
+#
+# An address that two programs may read differently (a user's name, a backslash, letters of other scripts in
+# the host, dots in the path, a number for a host) is never allowed by a pattern; denied it is by the host
+# that it looks like.
+
+
+_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"(?=.*[a-z])[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*")
+_ADDRESS = re.compile(r"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)")
+_NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?#\[\]!$&'()*+,;=%@-]+")
+_ESCAPED_STEERING = re.compile(r"%(?:2e|2f|5c|00|25)", re.IGNORECASE)
+
+
+class Url(Struct, frozen=True):
+    """An address as it is judged."""
+
+    text: str
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    query: str = ""
+    doubt: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        """Reads any text; what is wrong with it is its doubt."""
+        try:
+            parts = urlsplit(unicodedata.normalize("NFKC", text.strip()).replace("\\", "/"))
+            host, port = (parts.hostname or "").casefold(), parts.port
+        except ValueError:
+            return cls(text, "", "", None, "", doubt="is not an address")
+        return cls(
+            text=text,
+            scheme=parts.scheme,
+            host=_looks_like(host),
+            port=port or _PORTS.get(parts.scheme),
+            path=parts.path or "/",
+            query=f"?{parts.query}" if parts.query else "",
+            doubt=_doubt_about(text),
+        )
+
+
+class UrlPattern(Struct, frozen=True):
+    """A scheme, a host or all hosts below one, a port, and a glob for the path and query."""
+
+    scheme: str
+    host: str
+    port: int | None
+    has_port: bool
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> UrlPattern:
+        """Raises ValueError with what is wrong, and how to write it."""
+        match = re.fullmatch(r"([A-Za-z]+)://([^/?#]*)(/.*)?", text)
+        if match is None:
+            raise ValueError("it is not an address: write for example `https://docs.python.org/*`")
+        scheme, place, path = match[1].lower(), match[2], match[3] or "/*"
+        if scheme not in _PORTS:
+            raise ValueError("its scheme is neither http nor https")
+        if "@" in place:
+            raise ValueError("it names a user: leave out what stands before the @")
+        host, _, port = place.lower().partition(":")
+        _check_host(host)
+        if port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+            raise ValueError(f"its port {port!r} is not a number between 1 and 65535")
+        return cls(scheme, host, int(port) if port else _PORTS[scheme], bool(port), path)
+
+    def covers(self, url: Url) -> bool:
+        """Whether an address is for certain one of these."""
+        if url.doubt is not None or (url.scheme, url.port) != (self.scheme, self.port):
+            return False
+        return self._is_host(url.host) and glob(self.path).match(url.path + url.query) is not None
+
+    def touches(self, url: Url) -> Match:
+        """Whether an address leads there, however it is written; unsafe and safe transport are the same."""
+        if not url.host:
+            return Match.MAYBE
+        if (self.has_port and url.port != self.port) or not self._is_host(url.host.rstrip(".")):
+            return Match.NO
+        path = posixpath.normpath(unquote(unquote(url.path)))
+        ways = {url.path, url.path + url.query, path, f"{path.rstrip('/')}/", re.sub("/+", "/", path)}
+        if any(glob(self.path.casefold()).match(way.casefold()) for way in ways):
+            return Match.YES
+        return Match.MAYBE if url.doubt is not None else Match.NO
+
+    def _is_host(self, host: str) -> bool:
+        if self.host == "*":
+            return True
+        if self.host.startswith("*."):
+            return host.endswith(self.host[1:])
+        return host == self.host
+
+
+def _check_host(host: str) -> None:
+    bare = host.removeprefix("*.")
+    if host == "*":
+        return
+    if not bare.isascii():
+        try:
+            spelling = bare.encode("idna").decode()
+        except UnicodeError:
+            spelling = "its xn-- form"
+        raise ValueError(f"its host has letters of other scripts: write it as `{spelling}`")
+    if "*" in bare:
+        raise ValueError("a wildcard in a host stands for whole names in front: write `*.example.com`")
+    if not _HOST.fullmatch(bare) and not _ADDRESS.fullmatch(bare):
+        raise ValueError(f"its host {host!r} is not a name: write for example `docs.python.org`")
+
+
+def _doubt_about(text: str) -> str | None:
+    """What may be read in two ways."""
+    if not _CHARACTERS.fullmatch(text):
+        return "has characters that do not belong into an address"
+    parts = urlsplit(text)
+    host = parts.netloc.partition(":")[0].lower()
+    if parts.scheme not in _PORTS:
+        return "is neither http nor https"
+    if not text.lower().startswith(f"{parts.scheme}://"):
+        return "is not an address"
+    # Some take what stands behind `?` or `#` for a part of the host, up to the first slash.
+    if "@" in text.partition("://")[2].partition("/")[0]:
+        return "names a user, or hides its host"
+    if not re.fullmatch(r"[^:]+(?::[0-9]{1,5})?", parts.netloc):
+        return "has an unusual host"
+    if not _ADDRESS.fullmatch(host) and (not _HOST.fullmatch(host) or _NUMBER.fullmatch(host.split(".")[-1])):
+        return "has an unusual host"
+    if _ESCAPED_STEERING.search(parts.path) or any(step in {".", ".."} for step in parts.path.split("/")):
+        return "has a path that leads elsewhere"
+    return None
+
+
+def _looks_like(host: str) -> str:
+    try:
+        return host.encode("idna").decode().rstrip(".")
+    except UnicodeError:
+        return host.rstrip(".")
+
+
+# Names of files and directories that hold secrets, or that make other programs run something.
+#
+# Inside the session's directories too they are asked about, and a mere wildcard in a rule does not mean them.
+
+
+_NAMES = (
+    *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc", ".htpasswd"),
+    *(".git-credentials", "credentials", "credentials.json", "secrets.*", "*.tfstate", "*.tfstate.*"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks"),
+    *("*.keystore", "*.kdbx", "*.ppk", "*.gpg", "*.asc", "*_rsa", "*_ed25519"),
+    *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".gcloud", ".password-store"),
+)
+"""What reading gives away."""
+
+_STARTERS = (
+    *(
+        ".git",
+        ".hg",
+        ".svn",
+        ".husky",
+        ".vscode",
+        ".idea",
+        ".coupler",
+        "coupler.toml",
+        ".pre-commit-config.yaml",
+    ),
+    *(".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".gitconfig"),
+    *(".gitmodules", "sitecustomize.py", "usercustomize.py", "*.pth"),
+)
+"""What makes others run something once it is changed."""
+
+_PUBLIC = frozenset({".env.example", ".env.sample", ".env.template", "id_rsa.pub", "id_ed25519.pub"})
+
+
+def is_secret(name: str) -> bool:
+    """Whether a file or directory of this name holds secrets."""
+    plain = folded(name)
+    return plain not in _PUBLIC and any(glob(each).match(plain) for each in _NAMES)
+
+
+def is_sensitive(name: str, kind: str) -> bool:
+    """Whether a wildcard must not stand for this name in an action of this kind."""
+    return is_secret(name) or (
+        kind not in {"read", "search"} and any(glob(each).match(folded(name)) for each in _STARTERS)
+    )
+
+
+def has_sensitive(names: Sequence[str], kind: str) -> bool:
+    """Whether any name on a path is such a one."""
+    return any(is_sensitive(name, kind) for name in names)
+
+
+# How far a pattern fits: it fits, it may fit, or it does not.
+#
+# To allow, a pattern must fit strictly. To ask or deny, it is enough that it may: what only the running
+# command knows, or another way to write the same thing, must not slip through.
+
+
+class Match(enum.IntEnum):
+    """How far a pattern fits."""
+
+    NO = 0
+    MAYBE = 1
+    YES = 2
+
+
+@functools.lru_cache(maxsize=4096)
+def glob(pattern: str) -> re.Pattern[str]:
+    """`*`, `?` and `[…]` within one word or one part of a path."""
+    return re.compile(fnmatch.translate(pattern))
+
+
+def has_wildcard(text: str) -> bool:
+    """Whether a text stands for more than itself."""
+    return any(character in "*?[" for character in text)

@@ -1,0 +1,348 @@
+"""Rules, as people write them: `read`, `edit(src/**)`, `execute(git commit *)`, `tool:lookup_price`, `*`.
+
+The subject is a kind of tool, one tool, or the tools of an MCP server; the pattern says which paths,
+commands, addresses or tools are meant. Without a pattern, paths inside the session's directories are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coupler.permission.action import (
+    KINDS,
+    PATH_KINDS,
+    Action,
+    Claim,
+    CommandClaim,
+    Destruction,
+    Doubt,
+    PathClaim,
+    ToolClaim,
+    UrlClaim,
+)
+from coupler.permission.patterns import (
+    CommandPattern,
+    Match,
+    PathPattern,
+    Url,
+    UrlPattern,
+    glob,
+    has_sensitive,
+)
+from coupler.permission.programs import inline_code_at
+from coupler.runtime.paths import folded, split
+
+Effect = Literal["allow", "ask", "deny"]
+Pattern = PathPattern | CommandPattern | UrlPattern
+
+PROJECT = "project"
+"""The origin of rules that came with the project: they can only tighten."""
+
+_ORIGINS = {"user": "your coupler.toml", PROJECT: "the project's coupler.toml"}
+_TEXT = re.compile(r"(?P<subject>[^():]*)(?::(?P<name>[^()]*))?(?:\((?P<pattern>.*)\))?", re.DOTALL)
+_SUBJECTS = (*KINDS, "tool", "mcp", "*")
+
+
+class Rule(Struct, frozen=True):
+    """One rule. Made by `parse`, which refuses whatever has no clear meaning."""
+
+    effect: Effect
+    subject: str
+    """A kind of tool, `tool`, `mcp` or `*`."""
+    name: str | None
+    """The tool of a `tool` rule, or the server of an `mcp` rule; may have wildcards."""
+    pattern: str | None
+    """As it was written; of an `mcp` rule the tool."""
+    origin: str
+    """The layer that it comes from: "user", "project", …"""
+    place: str | None = None
+    """The file and line where it stands, if there is one."""
+    compiled: Pattern | None = None
+    base: str | None = None
+    """The directory that its relative paths start from; None for the project's."""
+
+    @classmethod
+    def parse(
+        cls, effect: str, text: str, origin: str, place: str | None = None, base: str | None = None
+    ) -> Rule:
+        """Read a rule; raises ValueError that names it, what is wrong, and how to write it."""
+        if effect not in get_args(Effect):
+            raise ValueError(f"the effect {effect!r} is none: write allow, ask or deny")
+        try:
+            return replace(_parsed(effect, text.strip(), origin, place), base=base)
+        except ValueError as error:
+            where = place or described(origin)
+            raise ValueError(f"the rule `{text}` in {where} is wrong: {error}") from None
+
+    def __str__(self) -> str:
+        name = f":{self.name}" if self.name is not None else ""
+        return f"{self.subject}{name}" + (f"({self.pattern})" if self.pattern is not None else "")
+
+    @property
+    def described(self) -> str:
+        """The rule and where it stands, for people."""
+        return f"`{self}` in {self.place or described(self.origin)}"
+
+
+def described(origin: str) -> str:
+    """Where rules of this origin stand, for people."""
+    return _ORIGINS.get(origin, origin)
+
+
+def _parsed(effect: str, text: str, origin: str, place: str | None) -> Rule:
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError("its brackets do not match: write `subject(pattern)`")
+    subject, name, pattern = match["subject"].strip(), match["name"], match["pattern"]
+    _check_subject(subject, text)
+    if name is not None and subject not in {"tool", "mcp"}:
+        raise ValueError(f"`{subject}` takes no name: write `{subject}` or `{subject}(pattern)`")
+    compiled: Pattern | None = None
+    if subject in {"tool", "mcp"}:
+        name = _checked_name(subject, name, pattern)
+    elif pattern is not None:
+        compiled = _compiled(subject, pattern.strip())
+    return Rule(
+        effect=effect,  # type: ignore[arg-type]  # checked by the caller
+        subject=subject,
+        name=name,
+        pattern=pattern.strip() if pattern is not None else None,
+        origin=origin,
+        place=place,
+        compiled=compiled,
+    )
+
+
+def _check_subject(subject: str, text: str) -> None:
+    if subject in _SUBJECTS:
+        return
+    nearest = difflib.get_close_matches(subject.lower(), _SUBJECTS, n=1, cutoff=0.5)
+    if nearest:
+        raise ValueError(f"there is no subject `{subject}`: did you mean `{nearest[0]}`?")
+    raise ValueError(f"there is no subject `{subject}`: write one of {', '.join(_SUBJECTS)}")
+
+
+def _checked_name(subject: str, name: str | None, pattern: str | None) -> str:
+    if name is None or not name.strip() or not name.isprintable():
+        example = "tool:lookup_price" if subject == "tool" else "mcp:github(*)"
+        raise ValueError(f"it names no {'tool' if subject == 'tool' else 'server'}: write `{example}`")
+    if subject == "tool" and pattern is not None:
+        raise ValueError(f"a tool takes no pattern: write `tool:{name.strip()}`")
+    if pattern is not None and not pattern.strip():
+        raise ValueError(f"its pattern is empty: write `mcp:{name.strip()}(*)`")
+    return name.strip()
+
+
+def _compiled(subject: str, pattern: str) -> Pattern | None:
+    """The pattern as it is compared; `*` alone says no more than none."""
+    if not pattern:
+        raise ValueError(f"its pattern is empty: write `{subject}` for all")
+    if subject in PATH_KINDS:
+        return PathPattern.parse(pattern)
+    if subject == "execute":
+        return None if pattern == "*" else CommandPattern.parse(pattern)
+    if subject == "fetch":
+        return None if pattern == "*" else UrlPattern.parse(pattern)
+    raise ValueError(f"`{subject}` takes no pattern: write `{subject}`")
+
+
+# Whether one rule speaks of one claim: strictly to allow it, generously to ask or deny.
+
+
+_ALSO_DENIED = {"edit": frozenset({"delete", "move"}), "read": frozenset({"search", "move"})}
+"""What a rule against one kind is against as well: a moved file is changed, and can be read elsewhere."""
+
+_WITHOUT_PATTERN = frozenset({"think", "switch_mode", "other"})
+
+
+class Coverage(Struct, frozen=True):
+    """Compares rules with the claims of one action, in one project."""
+
+    action: Action
+    project: str
+    roots: tuple[str, ...]
+
+    def covers(self, rule: Rule, claim: Claim) -> bool:
+        """Whether the rule for certain means this."""
+        match claim:
+            case Doubt() | Destruction():
+                return False
+            case CommandClaim():
+                return self._covers_command(rule, claim)
+            case PathClaim():
+                return self._covers_path(rule, claim)
+            case UrlClaim():
+                return self._covers_url(rule, claim)
+            case ToolClaim():
+                return self._covers_tool(rule, claim)
+
+    def touches(self, rule: Rule, claim: Claim) -> Match:
+        """Whether the rule means this, or may mean it."""
+        if isinstance(claim, Doubt | Destruction):
+            return Match.NO
+        if rule.subject == "*":
+            return Match.YES
+        match claim, rule.compiled:
+            case CommandClaim(), CommandPattern() as pattern:
+                return pattern.touches(claim.words)
+            case CommandClaim(), None:
+                return _match(rule.subject == "execute")
+            case PathClaim(), PathPattern() as pattern if _is_against(rule.subject, claim.kind):
+                return pattern.touches(claim.place, claim.kind, rule.base or self.project)
+            case PathClaim(), None:
+                return _match(_is_against(rule.subject, claim.kind))
+            case UrlClaim(), UrlPattern() as pattern:
+                return pattern.touches(claim.url)
+            case UrlClaim(), None:
+                return _match(rule.subject == "fetch")
+            case ToolClaim(), _:
+                return _touches_tool(rule, claim)
+        return Match.NO
+
+    def is_ordinary(self, claim: PathClaim) -> bool:
+        """Inside of the session's directories, and not of a kind that is asked about even there."""
+        return claim.place.is_inside(self.roots) and not self.is_sensitive(claim)
+
+    def is_sensitive(self, claim: PathClaim) -> bool:
+        """Whether any name on the way to it is one that is always asked about."""
+        return any(
+            has_sensitive(self._names_inside(path), claim.kind)
+            for path in (*claim.place.targets, *claim.place.names)
+        )
+
+    def _covers_command(self, rule: Rule, claim: CommandClaim) -> bool:
+        program = claim.words[0].text
+        if "/" in program and not program.startswith("/") and not claim.is_at_project:
+            return False  # `./script` is another one elsewhere
+        if isinstance(rule.compiled, CommandPattern):
+            return rule.compiled.covers(claim.words)
+        return rule.subject in {"execute", "*"} and inline_code_at(claim.words) is None
+
+    def _covers_path(self, rule: Rule, claim: PathClaim) -> bool:
+        if isinstance(rule.compiled, PathPattern):
+            return rule.subject == claim.kind and rule.compiled.covers(
+                claim.place, claim.kind, rule.base or self.project, self.roots
+            )
+        is_meant = rule.subject in {claim.kind, "*"} or self._is_for_this_tool(rule)
+        return is_meant and self.is_ordinary(claim)
+
+    def _covers_url(self, rule: Rule, claim: UrlClaim) -> bool:
+        if isinstance(rule.compiled, UrlPattern):
+            return rule.compiled.covers(claim.url)
+        return rule.subject in {"fetch", "*"} and claim.url.doubt is None
+
+    def _covers_tool(self, rule: Rule, claim: ToolClaim) -> bool:
+        if rule.subject == "*":
+            return True
+        if claim.server is None and rule.subject == claim.kind and claim.kind in _WITHOUT_PATTERN:
+            return True
+        return self._is_for_this_tool(rule)
+
+    def _is_for_this_tool(self, rule: Rule) -> bool:
+        """A server may call its tools as it likes: only a rule for that server allows them."""
+        if self.action.name is None or rule.name is None:
+            return False
+        if rule.subject == "tool":
+            return self.action.server is None and _is_named(rule.name, self.action.name)
+        return (
+            self.action.server is not None
+            and _is_named(rule.name, self.action.server)
+            and _is_named(rule.pattern or "*", self.action.name)
+        )
+
+    def _names_inside(self, path: str) -> Sequence[str]:
+        """The names of a path below the deepest root: what a root itself is called is the user's choice."""
+        names = split(path)
+        depth = max((len(split(root)) for root in self.roots if _begins(names, split(root))), default=0)
+        return names[depth:]
+
+
+def _begins(names: Sequence[str], start: Sequence[str]) -> bool:
+    return tuple(names[: len(start)]) == tuple(start)
+
+
+def _is_against(subject: str, kind: str) -> bool:
+    return subject == kind or kind in _ALSO_DENIED.get(subject, ())
+
+
+def _touches_tool(rule: Rule, claim: ToolClaim) -> Match:
+    name = folded(claim.name or "")
+    match rule.subject:
+        case "tool":
+            return _match(claim.name is not None and _is_named(folded(rule.name or ""), name))
+        case "mcp":
+            return _match(
+                claim.server is not None
+                and _is_named(folded(rule.name or ""), folded(claim.server))
+                and _is_named(folded(rule.pattern or "*"), name)
+            )
+    if not _is_against(rule.subject, claim.kind):
+        return Match.NO
+    if rule.effect == "ask" and not claim.is_needed:
+        return Match.NO  # what it touches is asked about by itself, and can be remembered
+    if rule.compiled is None:
+        return Match.YES
+    # The tool says neither path, command nor address: it may be the one that the rule means.
+    return Match.MAYBE if claim.is_needed else Match.NO
+
+
+def _is_named(pattern: str, name: str) -> bool:
+    return glob(pattern).match(name) is not None
+
+
+def _match(is_met: bool) -> Match:
+    return Match.YES if is_met else Match.NO
+
+
+# The rules of a mode: what holds while a session is in it, besides the rules that somebody has written.
+#
+# A mode denies as any rule does. What it allows comes last: an ask or deny rule, and what the user has
+# rejected for good, go before it, and what is in doubt, sensitive or outside of the session's directories is
+# not meant.
+
+
+class ModeRules(Struct, frozen=True):
+    """Of one mode. Made by `parse`, which refuses whatever has no clear meaning."""
+
+    allow: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    """What of it is asked about all the same."""
+    deny: tuple[Rule, ...] = ()
+
+    @classmethod
+    def parse(
+        cls, mode: str, *, allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = ()
+    ) -> ModeRules:
+        """Rules as in `coupler.toml`; raises ValueError that names the one that is wrong."""
+        origin = f"the mode {mode!r}"
+        return cls(
+            tuple(Rule.parse("allow", text, origin) for text in allow),
+            tuple(Rule.parse("ask", text, origin) for text in ask),
+            tuple(Rule.parse("deny", text, origin) for text in deny),
+        )
+
+
+NO_MODE = ModeRules()
+"""What holds in a session without modes."""
+
+
+# Whether somebody has named the very host of an address, and not just all hosts, or all below another.
+
+
+def names_host(rules: Iterable[Rule], address: str) -> bool:
+    """Whether one of the rules allows the address by the name of its host; a project's own cannot."""
+    url = Url.parse(address)
+    return any(
+        rule.effect == "allow"
+        and rule.origin != PROJECT
+        and isinstance(rule.compiled, UrlPattern)
+        and rule.compiled.host == url.host
+        and rule.compiled.covers(url)
+        for rule in rules
+    )
