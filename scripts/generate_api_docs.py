@@ -29,13 +29,13 @@ GROUPS = {
 """The names of `coupler`, by the headings of the page."""
 
 HELD_BY_AGENTS = (
-    ("coupler.agent.call", "Call"),
-    ("coupler.agent.plan", "Plan"),
+    ("coupler.agent.tool_call", "Call"),
+    ("coupler.agent.turn", "Plan"),
     ("coupler.agent.files", "Files"),
     ("coupler.agent.terminal", "Terminal"),
-    ("coupler.agent.mcp", "TurnMcp"),
-    ("coupler.agent.question", "Answer"),
-    ("coupler.agent.asides", "Compacting"),
+    ("coupler.agent.mcp_servers", "TurnMcp"),
+    ("coupler.agent.elicitation", "Answer"),
+    ("coupler.agent.turn", "Compacting"),
     ("coupler.agent.editor", "Editor"),
 )
 HELD_BY_CLIENTS = (

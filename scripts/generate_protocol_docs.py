@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from coupler import events
 from coupler.agent.errors import REASONS as OF_AGENTS
-from coupler.agent.ledger import CANCELLED_META
+from coupler.agent.tool_call import CANCELLED_META
 from coupler.cli.start_errors import START_ERRORS
 from coupler.client.errors import Kind
 from coupler.client.observation import Observation

@@ -13,7 +13,7 @@ from typing import Any
 from coupler_agent import agent
 from langchain_core.callbacks import BaseCallbackHandler
 
-from coupler.agent.garbage import look_less_often
+from coupler.agent.startup.loading import look_less_often
 
 
 class Nothing(BaseCallbackHandler):

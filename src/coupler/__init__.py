@@ -7,16 +7,12 @@ from typing import TYPE_CHECKING, Any
 from coupler.__about__ import __version__
 
 if TYPE_CHECKING:
-    from coupler.agent.agent import Agent
+    from coupler.agent.agent import Agent, Choice, Command, Group, Mode, Select, Toggle
+    from coupler.agent.auth import Login
     from coupler.agent.blocking import BlockingTurn
-    from coupler.agent.command import Command
     from coupler.agent.errors import AuthRequiredError, EditorError, NotPermittedError
-    from coupler.agent.login import Login
-    from coupler.agent.mode import Mode
-    from coupler.agent.option import Choice, Group, Select, Toggle
-    from coupler.agent.serving import serve, serve_async
-    from coupler.agent.session import Session
-    from coupler.agent.settings import SettingError
+    from coupler.agent.session import Session, SettingError
+    from coupler.agent.startup.serve import serve, serve_async
     from coupler.agent.terminal import Finished
     from coupler.agent.turn import Turn, TurnEndedError
     from coupler.asking import ask
@@ -80,18 +76,18 @@ _HOMES = {
     "AuthRequiredError": "coupler.agent.errors",
     "BlockingTurn": "coupler.agent.blocking",
     "Budget": "coupler.client.budget",
-    "Choice": "coupler.agent.option",
-    "Command": "coupler.agent.command",
+    "Choice": "coupler.agent.agent",
+    "Command": "coupler.agent.agent",
     "EditorError": "coupler.agent.errors",
     "EndTurn": "coupler.client.errors",
     "Environment": "coupler.runtime.environment",
     "FileChangedError": "coupler.runtime.files",
     "Finished": "coupler.agent.terminal",
     "FormRequest": "coupler.client.elicitation",
-    "Group": "coupler.agent.option",
-    "Login": "coupler.agent.login",
+    "Group": "coupler.agent.agent",
+    "Login": "coupler.agent.auth",
     "McpError": "coupler.mcp.tools",
-    "Mode": "coupler.agent.mode",
+    "Mode": "coupler.agent.agent",
     "NotPermittedError": "coupler.agent.errors",
     "OutsideRootsError": "coupler.runtime.files",
     "PermissionRequest": "coupler.client.policy",
@@ -99,11 +95,11 @@ _HOMES = {
     "Pool": "coupler.coupling",
     "Reply": "coupler.client.reply",
     "RpcError": "coupler.wire.messages",
-    "Select": "coupler.agent.option",
+    "Select": "coupler.agent.agent",
     "Session": "coupler.agent.session",
-    "SettingError": "coupler.agent.settings",
+    "SettingError": "coupler.agent.session",
     "SpawnError": "coupler.runtime.environment",
-    "Toggle": "coupler.agent.option",
+    "Toggle": "coupler.agent.agent",
     "ToolContext": "coupler.client.tools",
     "Turn": "coupler.agent.turn",
     "TurnEndedError": "coupler.agent.turn",
@@ -111,8 +107,8 @@ _HOMES = {
     "UrlRequest": "coupler.client.elicitation",
     "ask": "coupler.asking",
     "connect": "coupler.coupling",
-    "serve": "coupler.agent.serving",
-    "serve_async": "coupler.agent.serving",
+    "serve": "coupler.agent.startup.serve",
+    "serve_async": "coupler.agent.startup.serve",
 }
 
 

@@ -24,8 +24,8 @@ from coupler.runtime.environment import Environment, SpawnError, split_command
 from coupler.wire.transport import MemoryTransport, Transport
 
 if TYPE_CHECKING:
-    from coupler.agent.blueprint import Blueprint
-    from coupler.agent.serve_options import ServeOptions
+    from coupler.agent.factory import Blueprint
+    from coupler.agent.startup.serve_options import ServeOptions
     from coupler.client.elicitation import OnForm, OnUrl
     from coupler.client.files import FileAccess
 
@@ -226,8 +226,8 @@ class LocalLink:
 
     def open(self) -> Transport:
         # Imported on use: whoever drives other programs does not need the agent's side.
-        from coupler.agent.blueprint import Blueprint
-        from coupler.agent.serving import serve_async
+        from coupler.agent.factory import Blueprint
+        from coupler.agent.startup.serve import serve_async
 
         try:
             Blueprint.of(self._target)

@@ -4,8 +4,8 @@ import itertools
 import json
 from typing import Any, Self
 
-from coupler.agent.blueprint import Blueprint
 from coupler.agent.connection import AgentConnection
+from coupler.agent.factory import Blueprint
 from schema.conformance import check_frame
 from wire.stage import Tape, until
 

@@ -17,7 +17,6 @@ from agent.steps import (
     tool_updates,
     update_of,
 )
-from coupler.agent.asides import Compacting
 from coupler.agent.blocking import (
     BlockingCall,
     BlockingCompacting,
@@ -26,11 +25,10 @@ from coupler.agent.blocking import (
     BlockingTerminal,
     BlockingTurn,
 )
-from coupler.agent.call import Call
-from coupler.agent.mcp import TurnMcp
-from coupler.agent.plan import Plan
+from coupler.agent.mcp_servers import TurnMcp
 from coupler.agent.terminal import Terminal
-from coupler.agent.turn import Turn
+from coupler.agent.tool_call import Call
+from coupler.agent.turn import Compacting, Plan, Turn
 from coupler.runtime.threads import WorkerLoop
 from raw_client import texts
 

@@ -169,8 +169,8 @@ def test_a_cancelled_turn_ends_as_cancelled_however_its_code_ends(converse, endi
 def test_code_that_ignores_the_cancel_is_left_behind_and_its_turn_is_dead(converse):
     client, session = converse("""
         import asyncio
-        import coupler.agent.prompting
-        coupler.agent.prompting.CANCEL_GRACE = 0.1
+        import coupler.agent.turn
+        coupler.agent.turn.CANCEL_GRACE = 0.1
         outcome = asyncio.Future()
 
         async def agent(turn):
@@ -206,8 +206,8 @@ def test_code_that_ignores_the_cancel_is_left_behind_and_its_turn_is_dead(conver
 def test_cancelling_again_does_not_put_off_the_end(converse):
     client, session = converse("""
         import asyncio
-        import coupler.agent.prompting
-        coupler.agent.prompting.CANCEL_GRACE = 0.3
+        import coupler.agent.turn
+        coupler.agent.turn.CANCEL_GRACE = 0.3
         async def agent(turn):
             await turn.say("started")
             while True:

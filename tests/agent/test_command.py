@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.agent.command import Command, Invocation, declared_commands, invoked
+from coupler.agent.agent import Command, Invocation, declared_commands, invoked
 from coupler.schema.v1 import (
     AudioContent,
     EmbeddedResource,

@@ -438,7 +438,8 @@ class TestFailing:
 
     def test_an_editor_that_never_makes_it_ends_the_wait_and_a_late_one_is_released(self, converse):
         client, session = converse(
-            "from coupler.agent import editor_terminal\neditor_terminal.TIME_TO_CREATE = 0.1\n" + OBEDIENT,
+            "from coupler.agent import terminal as editor_terminal\neditor_terminal.TIME_TO_CREATE = 0.1\n"
+            + OBEDIENT,
             **TERMINAL,
         )
         editor = Terminals(client, session, EVERYTHING - {"create"})

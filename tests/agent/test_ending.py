@@ -15,8 +15,9 @@ import pytest
 
 import forked
 from agent.steps import begin
-from coupler.agent import ending, serving
-from coupler.agent.ending import leave
+from coupler.agent.startup import serve as serving
+from coupler.agent.startup import shutdown
+from coupler.agent.startup.shutdown import leave
 from raw_client import COUPLER, PATIENCE, RawClient, serve
 
 ECHO = """
@@ -507,7 +508,7 @@ def test_what_does_not_let_go_is_left_behind(monkeypatch, behaviour):
     exits, tasks = [], []
     monkeypatch.setattr(os, "_exit", exits.append)
     # Other tests may have left threads in this process, which are none of the agent's.
-    monkeypatch.setattr(ending, "_before", ending.Surroundings(may_have_children=True))
+    monkeypatch.setattr(shutdown, "_before", shutdown.Surroundings(may_have_children=True))
     loop = asyncio.new_event_loop()
 
     async def stubborn():

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from coupler.agent.form import Form, FormError
-from coupler.agent.sensitive import asks_for_secret, ends_in_secret, names_secret
+from coupler.agent.elicitation import Form, FormError, asks_for_secret, ends_in_secret, names_secret
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import ElicitationSchema
 

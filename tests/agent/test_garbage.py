@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from agent.steps import leave
-from coupler.agent.garbage import GROWTH, NEW_OBJECTS, kept_while_importing
+from coupler.agent.startup.loading import GROWTH, NEW_OBJECTS, kept_while_importing
 from raw_client import serve, texts
 
 APP = """

@@ -7,7 +7,7 @@ import pytest
 
 from agent.steps import error_of, still_serves
 from coupler.agent.agent import Agent
-from coupler.agent.blueprint import Blueprint
+from coupler.agent.factory import Blueprint
 
 ECHO = """
 async def agent(turn):

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coupler.agent import json_value as module
-from coupler.agent.json_value import json_value
+from coupler.agent import content as module
+from coupler.agent.content import json_value
 
 
 class Plain:

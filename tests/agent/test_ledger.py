@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from msgspec import UNSET
 
 from agent.desk import Desk
-from coupler.agent.ledger import PACE, Ledger, text_content
+from coupler.agent.tool_call import PACE, Ledger, text_content
 from coupler.events import ToolOutput, ToolUpdate
 from wire.stage import run, until
 
@@ -261,7 +261,7 @@ class TestOutput:
     def test_however_often_it_could_be_shown_what_is_sent_is_in_proportion(
         self, ledger, sent, count, piece, monkeypatch
     ):
-        monkeypatch.setattr("coupler.agent.ledger.PACE", 0.0)
+        monkeypatch.setattr("coupler.agent.tool_call.PACE", 0.0)
         for number in range(count):
             ledger.append("a", text_content(f"{number}".ljust(piece)[: piece - 1] + "\n"))
         ledger.settle("a", "completed")

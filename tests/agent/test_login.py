@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from coupler.agent.agent import Agent
+from coupler.agent.auth import Login, Logins
+from coupler.agent.capabilities import introduce, introduction_for
 from coupler.agent.errors import AuthRequiredError
-from coupler.agent.introduction import introduce, introduction_for
-from coupler.agent.login import Login, Logins
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 from coupler.wire.messages import RpcError
 

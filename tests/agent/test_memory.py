@@ -7,9 +7,9 @@ import types
 
 import pytest
 
-from coupler.agent import memory as module
-from coupler.agent.memory import Memory, Record
-from coupler.agent.serve_options import ServeOptions
+from coupler.agent.startup import early_answer as module
+from coupler.agent.startup.early_answer import Memory, Record
+from coupler.agent.startup.serve_options import ServeOptions
 
 OPTIONS = ServeOptions()
 INTRODUCTION = '{"protocolVersion":1}'

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.agent.mode import Mode, declared_modes
-from coupler.agent.option import Choice, Group, Select, Toggle, declared_options
+from coupler.agent.agent import Choice, Group, Mode, Select, Toggle, declared_modes, declared_options
 from coupler.fields import readable
 
 

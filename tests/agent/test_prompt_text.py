@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from coupler.agent.prompt_text import prompt_text
+from coupler.agent.content import prompt_text
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import PromptRequest
 

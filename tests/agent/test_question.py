@@ -12,8 +12,8 @@ from msgspec import UNSET, Meta
 
 from agent.steps import asks, cancel, end_of, final_call, text_of
 from coupler.agent.editor import Editor
+from coupler.agent.elicitation import ASKED_IN_CHAT, LINK_IN_CHAT, Answer, ask, ask_url, notify_complete
 from coupler.agent.errors import EditorError
-from coupler.agent.question import ASKED_IN_CHAT, LINK_IN_CHAT, Answer, ask, ask_url, notify_complete
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import method_for
 from coupler.schema.v1 import ClientCapabilities
@@ -492,7 +492,7 @@ def test_an_answer_is_not_mistaken_for_a_yes(answer):
 
 AGENT = """
 from typing import Literal
-from coupler.agent.question import ask, ask_url, notify_complete
+from coupler.agent.elicitation import ask, ask_url, notify_complete
 
 async def agent(turn):
     match turn.text:

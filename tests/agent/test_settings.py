@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec import UNSET
 
-from coupler.agent.mode import Mode
-from coupler.agent.option import Choice, Group, Select, Toggle
-from coupler.agent.settings import SettingError, Settings
+from coupler.agent.agent import Choice, Group, Mode, Select, Toggle
+from coupler.agent.session import SettingError, Settings
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import SetSessionConfigOptionResponse
 

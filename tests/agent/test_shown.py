@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from coupler.agent.ledger import text_content
-from coupler.agent.shown import ALLOWANCE, HEAD, TAIL, Shown
+from coupler.agent.tool_call import ALLOWANCE, HEAD, TAIL, Shown, text_content
 from coupler.schema.v1 import Annotations, Content, Diff, ImageContent, Terminal, TextContent
 
 IMAGE = Content(ImageContent("AAAA", "image/png"))

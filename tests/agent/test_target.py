@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from agent.steps import error_of, leave
-from coupler.agent import target as module
+from coupler.agent import factory as module
 from coupler.agent.agent import Agent, FunctionAgent, is_turn_function
 from coupler.agent.blocking import BlockingTurn
-from coupler.agent.blueprint import Blueprint, as_agent
-from coupler.agent.serve_options import NO_OPTIONS
+from coupler.agent.factory import Blueprint, as_agent
+from coupler.agent.startup.serve_options import NO_OPTIONS
 from coupler.agent.turn import Turn
 from raw_client import COUPLER, RawClient, texts
 

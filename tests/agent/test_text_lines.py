@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.agent.text_lines import TextLines
+from coupler.agent.output import TextLines
 from coupler.events import Text
 from coupler.events.v1_codec import to_update
 from coupler.schema.v1 import SessionNotification

@@ -17,11 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from coupler.agent.content import MAX_TEXT, json_value
 from coupler.agent.errors import LONGEST_MESSAGE, describe
-from coupler.agent.json_value import MAX_TEXT, json_value
-from coupler.agent.masked import DEEPEST, FUNCTIONAL, FUNCTIONAL_REQUESTS, TOO_DEEP, masked_error
-from coupler.agent.session_environment import SessionEnvironment
-from coupler.agent.veil import Veil
+from coupler.agent.output import DEEPEST, FUNCTIONAL, FUNCTIONAL_REQUESTS, TOO_DEEP, Veil, masked_error
+from coupler.agent.session import SessionEnvironment
 from coupler.events import (
     Compaction,
     CompactionSummary,

@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from agent.steps import leave
-from coupler.agent import watchdog as module
-from coupler.agent.watchdog import Watchdog
+from coupler.agent.startup import shutdown as module
+from coupler.agent.startup.shutdown import Watchdog
 from wire.stage import run
 
 
 def test_blocking_code_is_named_by_file_and_line(start):
     client = start("""
         import time
-        import coupler.agent.watchdog
-        coupler.agent.watchdog.PATIENCE = coupler.agent.watchdog.INTERVAL = 0.05
+        import coupler.agent.startup.shutdown
+        coupler.agent.startup.shutdown.PATIENCE = coupler.agent.startup.shutdown.WATCHDOG_INTERVAL = 0.05
 
         async def agent(turn):
             await turn.say("started")
@@ -36,8 +36,8 @@ def test_blocking_code_is_named_by_file_and_line(start):
 def test_the_agents_own_line_is_named_and_not_the_librarys(start):
     client = start("""
         import subprocess, sys
-        import coupler.agent.watchdog
-        coupler.agent.watchdog.PATIENCE = coupler.agent.watchdog.INTERVAL = 0.05
+        import coupler.agent.startup.shutdown
+        coupler.agent.startup.shutdown.PATIENCE = coupler.agent.startup.shutdown.WATCHDOG_INTERVAL = 0.05
 
         async def agent(turn):
             subprocess.run([sys.executable, "-c", "import time; time.sleep(0.5)"])
@@ -52,9 +52,9 @@ def test_the_agents_own_line_is_named_and_not_the_librarys(start):
 def test_code_that_awaits_is_left_alone(start):
     client = start("""
         import asyncio
-        import coupler.agent.watchdog
-        coupler.agent.watchdog.PATIENCE = 0.2
-        coupler.agent.watchdog.INTERVAL = 0.01
+        import coupler.agent.startup.shutdown
+        coupler.agent.startup.shutdown.PATIENCE = 0.2
+        coupler.agent.startup.shutdown.WATCHDOG_INTERVAL = 0.01
 
         async def agent(turn):
             await asyncio.sleep(0.1)
@@ -69,7 +69,7 @@ def test_code_that_awaits_is_left_alone(start):
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    monkeypatch.setattr(module, "INTERVAL", 0.01)
+    monkeypatch.setattr(module, "WATCHDOG_INTERVAL", 0.01)
 
 
 class TestThread:

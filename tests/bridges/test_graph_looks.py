@@ -10,8 +10,8 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel, call, think, used
 from client.stage import run
 from coupler import acp, connect
-from coupler.agent.adoption import adopt
-from coupler.agent.serve_options import ServeOptions
+from coupler.agent.factory import adopt
+from coupler.agent.startup.serve_options import ServeOptions
 from coupler.events import Compaction
 from coupler.schema.v1 import ImageContent
 

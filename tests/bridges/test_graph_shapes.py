@@ -5,11 +5,10 @@ import pytest
 from bridges.acting import HERE
 from client.stage import run
 from coupler import connect
-from coupler.agent import adoption
+from coupler.agent import factory
 from coupler.agent.agent import AdoptedAgent
-from coupler.agent.blueprint import Blueprint
-from coupler.agent.serve_options import OptionError, ServeOptions
-from coupler.agent.target import TargetError, load
+from coupler.agent.factory import Blueprint, TargetError, load
+from coupler.agent.startup.serve_options import OptionError, ServeOptions
 from coupler.runtime.extras import MissingExtraError
 
 SHAPES = HERE / "graphs" / "shapes.py"
@@ -131,7 +130,7 @@ def test_a_graph_without_the_packages_for_it_names_what_to_install(shapes, monke
         missing = "langgraph.checkpoint.sqlite"
         raise ImportError(f"No module named {missing!r}", name=missing)
 
-    monkeypatch.setattr(adoption, "import_module", import_nothing)
+    monkeypatch.setattr(factory, "import_module", import_nothing)
 
     with pytest.raises(MissingExtraError, match=r"coupler\[langchain\]"):
         Blueprint.of(shapes.static)

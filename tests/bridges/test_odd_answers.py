@@ -8,7 +8,7 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel
 from client.stage import run
 from coupler import connect
-from coupler.agent.text import LONGEST_PIECE
+from coupler.agent.content import LONGEST_PIECE
 from coupler.events import Text
 
 

@@ -10,7 +10,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessageChunk
 
 from bridges.scripted_model import ScriptedModel
-from coupler.agent.adoption import adopt
+from coupler.agent.factory import adopt
 from coupler.bridges.langchain.tool_calls.partial_json import SHORT, partial_json, partial_object
 
 LONG = 'line "quoted" \\ \n\t é😀\x01' * 20

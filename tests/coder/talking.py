@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from client.stage import run
 from coupler import connect
-from coupler.agent.adoption import adopt
+from coupler.agent.factory import adopt
 
 
 class Talk(NamedTuple):

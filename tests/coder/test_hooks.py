@@ -16,7 +16,7 @@ from bridges.scripted_model import ScriptedModel, call
 from client.stage import PATIENCE, run, until
 from coder.talking import talk
 from coupler import acp, connect
-from coupler.agent.adoption import adopt
+from coupler.agent.factory import adopt
 from coupler.client import offer
 from coupler.coder.hooks import hook_run
 from coupler.coder.hooks.hooks import MOST_OBJECTIONS, HooksMiddleware

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coupler.agent.veil import Veil
+from coupler.agent.output import Veil
 from coupler.coder.outputs import outputs as kept
 from coupler.coder.outputs.outputs import Outputs, delete_old_outputs, delete_outputs, directory_of
 from coupler.runtime.directories import NoHomeError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coupler import Policy
-from coupler.agent.permitting import Permitting
+from coupler.agent.permission import Permitting
 from coupler.client.policy import PermissionRequest
 from coupler.config import load
 from coupler.events import ToolCall

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from coupler.agent.serving import serve_async
+from coupler.agent.startup.serve import serve_async
 from coupler.wire.messages import RpcError
 from coupler.wire.peer import Peer
 from coupler.wire.transport import MemoryTransport

@@ -190,7 +190,7 @@ def _relocated(value: Any, project: str) -> Any:
 
 def _identity() -> str:
     """Under which name this installation, which may be a checkout, keeps the sessions of the native agent."""
-    from coupler.agent.introduction import identity_of
+    from coupler.agent.capabilities import identity_of
     from coupler.providers import Claude
 
     return identity_of(Claude)

@@ -1,4 +1,4 @@
-"""The sessions that the store keeps for one agent, with failures as clients are told of them.
+"""Stored sessions of one agent: found, listed, replayed and deleted.
 
 A session is open in one place at a time: the store sees to it between processes, the archive between the
 connections of this one.
@@ -6,6 +6,7 @@ connections of this one.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Iterator
@@ -14,19 +15,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+from msgspec import UNSET
 
-from coupler.agent.chronicle import Chronicle, keep_turn
+from coupler.agent.content import pieces
 from coupler.agent.errors import SESSION_HELD, store_failed, unknown_session
-from coupler.agent.project import configuration_of
-from coupler.agent.state import pack, unpack
-from coupler.events.records import STOP, TOOL
+from coupler.agent.history import Chronicle, History, Scene, keep_turn
+from coupler.agent.session import configuration_of, pack, unpack
+from coupler.agent.turn import COMPACTION, spoken_compaction
+from coupler.events import Compaction, Content, Info, Options, Text, Thought, ToolUpdate, Usage
+from coupler.events import Mode as ModeChange
+from coupler.events.records import STOP, TOOL, UserMessage
+from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import ListSessionsResponse, SessionInfo
 from coupler.store.database import now
 from coupler.store.errors import StoreError
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
-    from coupler.agent.foreign import ForeignSession
+    from coupler.agent.factory import ForeignSession
     from coupler.agent.session import Place, Session
     from coupler.permission.engine import ChoiceStore
     from coupler.store.journal import Entry
@@ -235,3 +241,69 @@ def _listed(record: SessionRecord) -> SessionInfo:
         title=record.title or msgspec.UNSET,
         updated_at=moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     )
+
+
+# A session's history sent to a client again, before its load is answered.
+
+
+async def replay(session: Session, archive: Archive) -> None:
+    """Send everything that a client has to know of the session so far."""
+    history = History()
+    last = 0
+    while entries := await archive.entries(session.id, after=last):
+        last = entries[-1].seq
+        for entry in entries:
+            for scene in history.take(entry):
+                await _show(session, scene)
+        # Much may be read before anything is sent, and others want to be served meanwhile.
+        await asyncio.sleep(0)
+    for scene in history.rest():
+        await _show(session, scene)
+    if history.plan is not None:
+        session.outlet.show(history.plan)
+    session.outlet.end_message()
+    await _show_standing(session, archive)
+    await session.outlet.wait_for_room()
+
+
+async def _show(session: Session, scene: Scene) -> None:
+    match scene:
+        case UserMessage(message_id, blocks):
+            for block in blocks:
+                session.outlet.show(Content(block, "user", message_id))  # type: ignore[arg-type]
+        case Text(text, message_id) | Thought(text, message_id):
+            for piece in pieces(text):
+                session.outlet.show(type(scene)(piece, message_id))
+                await session.outlet.wait_for_room()
+        case ToolUpdate():
+            session.outlet.show_again(scene)
+        case Compaction() if not session.editor.offers(COMPACTION):
+            session.outlet.show(Text(spoken_compaction(scene), session.outlet.new_message_id()))
+        case Compaction() | Content():
+            session.outlet.show(scene)
+    await session.outlet.wait_for_room()
+
+
+async def _show_standing(session: Session, archive: Archive) -> None:
+    """The state that the session is in, after all that has happened."""
+    if session.mode is not None:
+        session.outlet.show(ModeChange(session.mode))
+    options = session.settings.as_options()
+    if options is not UNSET:
+        session.outlet.show(Options(options))
+    if session.title is not None:
+        session.outlet.show(Info(session.title))
+    usage = await kept_usage(session.id, archive)
+    if usage is not None:
+        session.outlet.show(usage)
+
+
+async def kept_usage(id: str, archive: Archive) -> Usage | None:
+    """What a session had used up when it was left: clients count what a turn costs from there."""
+    record = await archive.find(id)
+    if record.usage is None:
+        return None
+    try:
+        return decode(Usage, record.usage.encode(), "client")
+    except DecodingError:
+        return None  # a newer version wrote it

@@ -1,4 +1,4 @@
-"""The agent's end of a connection: says hello, and routes everything else to the sessions."""
+"""The agent's side of a connection: initialize, then routing to its sessions."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from coupler.agent.blueprint import Backing, Blueprint
+from coupler.agent.capabilities import introduction_for
 from coupler.agent.editor import Editor
-from coupler.agent.errors import (
-    ALREADY_INITIALIZED,
-    NOT_INITIALIZED,
-    invalid_params,
-)
-from coupler.agent.forecast import Foresight
-from coupler.agent.introduction import introduction_for
-from coupler.agent.login_calls import LoginCalls
-from coupler.agent.masked import masked, masked_error
-from coupler.agent.session_calls import SessionCalls
-from coupler.agent.sessions import Sessions
+from coupler.agent.errors import ALREADY_INITIALIZED, NOT_INITIALIZED, invalid_params
+from coupler.agent.factory import Backing, Blueprint
+from coupler.agent.output import masked, masked_error
+from coupler.agent.sessions import SessionCalls, Sessions
+from coupler.agent.startup.loading import Foresight
 from coupler.redaction.known_secrets import process_masker
-from coupler.schema import unstable
+from coupler.schema import unstable, v1
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import METHODS, offers
 from coupler.schema.v1 import CancelNotification, InitializeRequest, InitializeResponse
@@ -204,3 +198,28 @@ class AgentConnection:
         if method == "authenticate":
             return bool(self._introduction.auth_methods)
         return offers(self._introduction.agent_capabilities, gate)
+
+
+# What a client can ask about logging in.
+
+
+class LoginCalls:
+    """Answers `authenticate` and `logout`, for an agent that has logins."""
+
+    def __init__(self, blueprint: Callable[[], Awaitable[Blueprint]]) -> None:
+        self._blueprint = blueprint
+
+    def receive(self, request: Request, params: v1.AuthenticateRequest | v1.LogoutRequest) -> None:
+        """Answer a request."""
+        if isinstance(params, v1.AuthenticateRequest):
+            request.run(self._authenticate(params.method_id))
+        else:
+            request.run(self._log_out())
+
+    async def _authenticate(self, method_id: str) -> v1.AuthenticateResponse:
+        await (await self._blueprint()).logins.authenticate(method_id)
+        return v1.AuthenticateResponse()
+
+    async def _log_out(self) -> v1.LogoutResponse:
+        await (await self._blueprint()).logins.log_out()
+        return v1.LogoutResponse()

@@ -13,12 +13,15 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
-from coupler.agent.call import LAST_LINE, Call, check_not_refused, innermost_call
-from coupler.agent.editor_files import EditorFiles
-from coupler.agent.known_files import writing
-from coupler.agent.text import plain_text
+import msgspec
+from msgspec import UNSET
+
+from coupler.agent.content import plain_text
+from coupler.agent.errors import EditorError
+from coupler.agent.tool_call import LAST_LINE, Call, check_not_refused, innermost_call
 from coupler.runtime import files
 from coupler.runtime.files import (
     FileChangedError,
@@ -29,10 +32,12 @@ from coupler.runtime.files import (
     find_inside,
     some_lines,
 )
-from coupler.schema.v1 import Diff, ToolKind
+from coupler.schema.v1 import Diff, ReadTextFileRequest, ToolKind, WriteTextFileRequest
+from coupler.wire.messages import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
+
 
 T = TypeVar("T")
 
@@ -271,3 +276,146 @@ def _checked_limit(limit: int | None) -> int | None:
     if limit is not None and not 0 <= index(limit) <= LAST_LINE:
         raise ValueError(f"a limit is a number of lines from 0 on, not {limit}")
     return limit if limit is None else index(limit)
+
+
+# Files as the editor has them, with what its user has not saved yet.
+
+
+READS = "fs.readTextFile"
+WRITES = "fs.writeTextFile"
+
+RESOURCE_NOT_FOUND = -32002
+
+NOT_FOUND = ("not found", "no such file", "does not exist", "doesn't exist", "enoent")
+"""How clients say that a file is missing, if they do not use the code for it."""
+
+
+class EditorFiles:
+    """Asks the client for files and gives it others to write."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+
+    @property
+    def can_read(self) -> bool:
+        return self._turn.editor.offers(READS)
+
+    @property
+    def can_write(self) -> bool:
+        return self._turn.editor.offers(WRITES)
+
+    async def read(self, path: FilePath, line: int | None = None, limit: int | None = None) -> str:
+        """The text of a file, or some lines of it; raises FileNotFoundError or EditorError."""
+        session = self._turn.session
+        request = ReadTextFileRequest(
+            session.id,
+            path.shown,
+            UNSET if line is None else line,
+            UNSET if limit is None else limit,
+        )
+        try:
+            answer = await self._turn.call_editor(request)
+        except EditorError as error:
+            # A file that is on the disk is not missing, whatever the editor could not find.
+            if _says_not_found(error) and not await asyncio.to_thread(files.exists, path):
+                raise FileNotFoundError(f"there is no file {path.shown!r}") from None
+            raise
+        text: str = answer.content
+        files.check_size(len(text), path)
+        return text
+
+    async def read_if_there(self, path: FilePath) -> str | None:
+        """The whole text, or None if there is no file."""
+        try:
+            text = await self.read(path)
+        except FileNotFoundError:
+            return None
+        # Clients exist that give an empty text for a missing file.
+        is_there = bool(text) or await asyncio.to_thread(files.exists, path)
+        return text if is_there else None
+
+    async def write(self, path: FilePath, text: str) -> None:
+        """Let the editor write the file."""
+        await self._turn.call_editor(WriteTextFileRequest(self._turn.session.id, path.shown, text))
+
+
+def _says_not_found(error: EditorError) -> bool:
+    if error.code == METHOD_NOT_FOUND.code:
+        return False
+    words = f"{error.message} {error.data}".lower()
+    return error.code == RESOURCE_NOT_FOUND or any(phrase in words for phrase in NOT_FOUND)
+
+
+# What a session knows of the files that it read or wrote: enough to see that one has changed.
+
+
+_writing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
+
+
+class _Known(NamedTuple):
+    text: bytes
+    saved: bytes
+
+
+class KnownFiles:
+    """Files by their real paths, with digests of what the session saw last: the text, and what was saved."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, _Known] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._files
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that the session has touched, the last one last."""
+        return tuple(self._files)
+
+    def saved(self, most: int) -> dict[str, list[str]]:
+        """What is known of the last files, as JSON can hold it."""
+        last = [*self._files.items()][-most:]
+        return {path: [known.text.hex(), known.saved.hex()] for path, known in last}
+
+    def restore(self, saved: object) -> None:
+        """Know what was saved before; what is not of that form is nothing."""
+        try:
+            files = msgspec.convert(saved, dict[str, tuple[str, str]])
+            known = {path: _Known(*map(bytes.fromhex, digests)) for path, digests in files.items()}
+        except (msgspec.ValidationError, ValueError):
+            return
+        self._files = {**known, **self._files}
+
+    def note(self, path: str, text: str, saved: str) -> None:
+        """The session has seen this text in the file, when this was on the disk."""
+        self._files.pop(path, None)
+        self._files[path] = _Known(_digest(text), _digest(saved))
+
+    def forget(self, path: str) -> None:
+        """The session has seen that there is no such file."""
+        self._files.pop(path, None)
+
+    def is_current(self, path: str, text: str) -> bool:
+        """Whether this is the text that the session saw last."""
+        known = self._files.get(path)
+        return known is not None and known.text == _digest(text)
+
+    def is_saved(self, path: str, saved: str) -> bool:
+        """Whether this is what was on the disk, or the text that the session saw and that is saved now."""
+        known = self._files.get(path)
+        return known is not None and _digest(saved) in known
+
+
+def writing(path: str) -> asyncio.Lock:
+    """Held by who compares and writes, in whichever session: a second writer sees what the first wrote."""
+    key = asyncio.get_running_loop(), path
+    lock = _writing.get(key)
+    if lock is None:
+        lock = _writing[key] = asyncio.Lock()
+    return lock
+
+
+def _digest(text: str) -> bytes:
+    # Imported on use: most sessions touch no file.
+    from hashlib import blake2b
+
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -7,30 +7,56 @@ moment only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from msgspec import UNSET
+import msgspec
+from msgspec import UNSET, Raw, Struct
 
-from coupler.agent.ledger import text_content
-from coupler.agent.shown import Shown
+from coupler.agent.errors import agent_failed, store_failed
+from coupler.agent.session import StateError, pack
+from coupler.agent.tool_call import Shown, text_content
 from coupler.events import (
+    Commands,
     Compaction,
     CompactionSummary,
     Content,
+    Info,
+    Mode,
+    Notice,
+    Options,
     Plan,
     Text,
     Thought,
     ToolCall,
     ToolOutput,
     ToolUpdate,
+    Usage,
 )
 from coupler.events.events import CHANGEABLE
-from coupler.events.records import End, Recorded, UserMessage, from_record
+from coupler.events.records import (
+    JOINED,
+    STOP,
+    USER,
+    End,
+    Recorded,
+    UserMessage,
+    end_record,
+    from_record,
+    text_in,
+    to_record,
+)
+from coupler.events.v1_codec import Emitted
+from coupler.store.database import now
+from coupler.store.errors import StoreError
+from coupler.store.journal import joined
+from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import ToolCallContent
-    from coupler.store.journal import Entry
+    from coupler.store.journal import Entry, Journal
+
 
 INTERRUPTED = "interrupted"
 """What is said of a call that no end was recorded for."""
@@ -118,3 +144,318 @@ def _shown_whole(content: tuple[ToolCallContent, ...]) -> Shown:
     for index, item in enumerate(content):
         shown.add(item, apart=index > 0)
     return shown
+
+
+# What is kept of a session, in the agent's words: the journal's side of everything that is sent.
+#
+# A turn's prompt is journaled before its code runs, its end is durable before it is answered. What cannot be
+# kept fails the turn, and nothing else.
+
+
+TEXT_WAS_LOST = "a part of what was said could not be kept: the disk took nothing for too long"
+
+
+class Chronicle:
+    """Writes a session's journal. It goes on where an earlier one ended."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        entries_after: Callable[[int], Awaitable[list[Entry]]],
+        *,
+        turns: int = 0,
+        state: bytes | None = None,
+    ) -> None:
+        self.entries_after = entries_after
+        """Reads what was kept after an entry, some of it at a time."""
+        self.keep_text = journal.text
+        """Keep a piece of text: a way without detours, for what models stream."""
+        self.backlog = journal.backlog
+        self._journal = journal
+        self._turns = turns
+        self._saved_state = state
+
+    def keep(self, event: Emitted | ToolOutput) -> None:
+        """Keep an event that the client is told."""
+        match event:
+            case Usage():
+                self._journal.set(usage=msgspec.json.encode(event).decode())
+            case Info(title):
+                self._journal.set(title=title)
+            case Commands() | Mode() | Options():
+                pass  # what is offered is declared anew each time, what is chosen is kept with the settings
+            case _ if (text := text_in(event)) is not None:
+                self._journal.text(*text)
+            case _:
+                self._journal.add(*to_record(event))
+
+    def keep_settings(self, settings: dict[str, Any]) -> None:
+        """Keep what was chosen."""
+        self._journal.set(settings=msgspec.json.encode(settings).decode())
+
+    def keep_roots(self, additional_directories: tuple[str, ...]) -> None:
+        """Keep which directories the session has beside its own."""
+        self._journal.set(roots=additional_directories)
+
+    def begin_turn(self, message_id: str, params: Raw, cover: Callable[[bytes], bytes] = bytes) -> None:
+        """A turn begins with this prompt, which is kept as the user sent it, but for what `cover` hides."""
+        self._turns += 1
+        self._journal.begin_turn()
+        blocks = msgspec.json.encode(_prompt_decoder.decode(params).prompt)
+        self._journal.add(USER, message_id, cover(blocks))
+        if self._turns == 1:
+            # Only now it is listed, whatever becomes of the turn; otherwise the turn's end is early enough.
+            self._journal.set(turns=1, updated_at=now())
+
+    async def until_turn_may_run(self) -> None:
+        """Wait until the prompt is durable. If it cannot be, it was never there.
+
+        Most prompts are by now: they are written in the same tick of the loop in which they came.
+        """
+        if not self._journal.is_pending and not self._journal.is_delayed:
+            return
+        try:
+            await self.until_stored()
+        except RpcError:
+            self._journal.take_back(USER)
+            self._turns -= 1
+            self._journal.set(turns=self._turns)
+            raise
+
+    def end_turn(self, end: End, state: Any, done: Callable[[RpcError | None], None]) -> None:
+        """Make the turn's end and the agent's state durable, then call `done`.
+
+        `done` gets the error to answer with if the turn cannot be kept after all.
+        """
+        failure: RpcError | None = None
+        try:
+            self.keep_state(state)
+        except StateError as error:
+            failure = agent_failed(error)
+            end = End(error=failure.message)
+        if self._journal.has_lost_text:
+            failure = store_failed(StoreError("full", TEXT_WAS_LOST))
+            end = End(error=failure.message)
+
+        def flushed(error: StoreError | None) -> None:
+            if error is not None:
+                self._journal.take_back(STOP)
+                self._journal.add(*end_record(End(error=str(error))))
+            done(failure if error is None else store_failed(error))
+
+        self._journal.set(turns=self._turns, updated_at=now())
+        self._journal.add(*end_record(end))
+        self._journal.flush(flushed)
+
+    async def until_stored(self) -> None:
+        """Wait until everything that happened so far is durable."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._journal.flush(lambda error: _settle(stored, error))
+        await stored
+
+    def keep_state(self, state: Any) -> None:
+        """Keep the agent's own memory with what comes next; raises StateError if that cannot be done."""
+        packed = pack(state)
+        if packed != self._saved_state:
+            self._saved_state = packed
+            self._journal.set(state=packed)
+
+
+def keep_turn(journal: Journal, happened: Iterable[UserMessage | Recorded]) -> None:
+    """Keep a whole turn that happened elsewhere."""
+    journal.begin_turn()
+    for event in happened:
+        if isinstance(event, UserMessage):
+            journal.add(USER, event.message_id, msgspec.json.encode(event.blocks))
+        elif (text := text_in(event)) is not None:
+            journal.text(*text)
+        else:
+            journal.add(*to_record(event))
+    journal.add(*end_record(End(reason="end_turn")))
+
+
+class _Prompt(msgspec.Struct):
+    prompt: tuple[Raw, ...]
+
+
+_prompt_decoder = msgspec.json.Decoder(_Prompt)
+
+
+def _settle(stored: asyncio.Future[None], error: StoreError | None) -> None:
+    if stored.done():
+        return
+    if error is None:
+        stored.set_result(None)
+    else:
+        stored.set_exception(store_failed(error))
+
+
+# A session's turns for readers: everything that was kept, in order, complete.
+#
+# A client that loads a session is shown less: see `history`. Here tool calls carry all of their output, every
+# plan and notice has its place, and an entry that cannot be read stands as such instead of being left out.
+
+
+class Unreadable(Struct, frozen=True):
+    """An entry that a newer version wrote, or a broken disk."""
+
+    kind: str
+    key: str
+    body: bytes
+
+
+Told: TypeAlias = Text | Thought | Content | Plan | Notice | Compaction | ToolCall | Unreadable
+
+
+class Happening(Struct, frozen=True):
+    """Something that was told, and when it began: milliseconds since 1970."""
+
+    at: int
+    event: Told
+
+
+Outcome: TypeAlias = Literal["ended", "cancelled", "failed", "interrupted", "open"]
+
+
+class TranscriptTurn(Struct, frozen=True):
+    """One prompt, and all that came of it."""
+
+    number: int
+    started_at: int
+    prompt: tuple[Raw, ...]
+    happenings: tuple[Happening, ...]
+    end: End | None
+    ended_at: int
+    is_last: bool
+
+    def outcome(self, *, is_held: bool) -> Outcome:
+        """How it ended; without an end it was cut off, unless a process has the session and may be at it."""
+        if self.end is None:
+            return "open" if is_held and self.is_last else "interrupted"
+        if self.end.error is not None:
+            return "failed"
+        return "cancelled" if self.end.reason == "cancelled" else "ended"
+
+
+def read_turns(entries_after: Callable[[int], list[Entry]]) -> Iterator[TranscriptTurn]:
+    """The turns of a session, one in memory at a time; entries are asked for by the last one's seq."""
+    turn: list[Entry] = []
+    last = 0
+    while batch := entries_after(last):
+        last = batch[-1].seq
+        for entry in batch:
+            if turn and entry.turn != turn[-1].turn:
+                yield _turn_of(turn, is_last=False)
+                turn = []
+            turn.append(_with_bytes(entry))
+    if turn:
+        yield _turn_of(turn, is_last=True)
+
+
+def _turn_of(entries: list[Entry], *, is_last: bool) -> TranscriptTurn:
+    account = _Account()
+    for entry in joined(entries, JOINED):
+        account.add(entry)
+    return TranscriptTurn(
+        number=entries[0].turn,
+        started_at=entries[0].at,
+        prompt=tuple(account.prompt),
+        happenings=account.happenings(),
+        end=account.end,
+        ended_at=entries[-1].at,
+        is_last=is_last,
+    )
+
+
+class _Account:
+    """One turn being put together: what has an id stands where it began, as it was in the end."""
+
+    def __init__(self) -> None:
+        self.prompt: list[Raw] = []
+        self.end: End | None = None
+        self._order: list[tuple[int, Told | tuple[str, str]]] = []
+        self._calls: dict[str, ToolCall] = {}
+        self._outputs: dict[str, list[str | ToolCallContent]] = {}
+        self._compactions: dict[str, Compaction] = {}
+
+    def add(self, entry: Entry) -> None:
+        match _read(entry):
+            case UserMessage(blocks=blocks):
+                self.prompt += blocks
+            case End() as end:
+                self.end = end
+            case ToolUpdate() as update:
+                self._update(entry.at, update)
+            case ToolOutput() as output:
+                self._begin_call(entry.at, output.id)
+                self._outputs[output.id].append(output.item if output.text is None else output.text)
+            case Compaction() as compaction:
+                self._compact(entry.at, compaction)
+            case CompactionSummary(id, block):
+                before = self._compactions.get(id) or Compaction(id, "in_progress")
+                self._compact(entry.at, before.extended(block))
+            case event:
+                self._order.append((entry.at, event))
+
+    def happenings(self) -> tuple[Happening, ...]:
+        return tuple(Happening(at, self._final(each)) for at, each in self._order)
+
+    def _update(self, at: int, update: ToolUpdate) -> None:
+        self._begin_call(at, update.id)
+        if update.content is not UNSET:
+            self._outputs[update.id].clear()
+        self._calls[update.id] = self._calls[update.id].updated(update)
+
+    def _begin_call(self, at: int, id: str) -> None:
+        if id not in self._calls:
+            self._calls[id] = ToolCall(id=id)
+            self._outputs[id] = []
+            self._order.append((at, ("call", id)))
+
+    def _compact(self, at: int, event: Compaction) -> None:
+        before = self._compactions.get(event.id)
+        if before is None:
+            self._order.append((at, ("compaction", event.id)))
+        self._compactions[event.id] = before.updated(event) if before is not None else event
+
+    def _final(self, each: Told | tuple[str, str]) -> Told:
+        match each:
+            case ("call", id):
+                call = self._calls[id]
+                return msgspec.structs.replace(call, content=(*call.content, *_whole(self._outputs[id])))
+            case ("compaction", id):
+                return self._compactions[id]
+            case Struct() as event:
+                return event
+        raise AssertionError(each)
+
+
+def _whole(pieces: list[str | ToolCallContent]) -> Iterator[ToolCallContent]:
+    """The items of a call's output, with neighbouring pieces of text in one."""
+    texts: list[str] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            texts.append(piece)
+            continue
+        if texts:
+            yield text_content("".join(texts))
+            texts = []
+        yield piece
+    if texts:
+        yield text_content("".join(texts))
+
+
+def _read(entry: Entry) -> Recorded | UserMessage | End | Unreadable:
+    try:
+        event = from_record(entry.kind, entry.key, entry.body)
+    except (RecursionError, ValueError):
+        event = None
+    return Unreadable(entry.kind, entry.key, entry.body) if event is None else event
+
+
+def _with_bytes(entry: Entry) -> Entry:
+    """SQLite keeps any type in any column, and a stranger's tool may have changed one."""
+    body: object = entry.body
+    if isinstance(body, bytes):
+        return entry
+    return entry._replace(body=str(body).encode("utf-8", "replace"))

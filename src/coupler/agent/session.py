@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from coupler.agent.agent import Agent, accepted_blocks
-from coupler.agent.command import Command, declared_commands
+from coupler.agent.agent import (
+    OFF,
+    ON,
+    Agent,
+    Choice,
+    Command,
+    Mode,
+    Option,
+    Select,
+    Toggle,
+    Value,
+    accepted_blocks,
+    declared_commands,
+    declared_modes,
+    declared_options,
+)
+from coupler.agent.auth import Logins
+from coupler.agent.content import plain_text, whole_text
 from coupler.agent.editor import Editor
-from coupler.agent.errors import session_busy
-from coupler.agent.hooks import call_hook
-from coupler.agent.known_files import KnownFiles
-from coupler.agent.login import Logins
-from coupler.agent.mode import Mode
-from coupler.agent.option import Option
-from coupler.agent.outlet import Outlet
-from coupler.agent.project import Project
-from coupler.agent.prompting import Prompting
-from coupler.agent.session_environment import SessionEnvironment
-from coupler.agent.settings import BOOLEANS, Settings
-from coupler.agent.state import unpack
-from coupler.agent.text import plain_text, whole_text
-from coupler.agent.turn import Turn
-from coupler.agent.veil import Veil
+from coupler.agent.errors import CONFIG_WRONG, agent_failed, session_busy
+from coupler.agent.files import KnownFiles
+from coupler.agent.output import Outlet, Veil
+from coupler.agent.turn import Prompting, Turn
 from coupler.events import Commands, Info, Options
 from coupler.events import Mode as ModeChange
 from coupler.events.records import End
 from coupler.events.v1_codec import Emitted
+from coupler.schema import v1
 from coupler.schema.base import Unknown
 from coupler.schema.v1 import ContentBlock, McpServer
 from coupler.wire.messages import INVALID_PARAMS, RpcError
 from coupler.wire.peer import Peer, Request
 
 if TYPE_CHECKING:
-    from coupler.agent.mcp import SessionMcp
+    from coupler.agent.mcp_servers import SessionMcp
+    from coupler.agent.permission import Permitting
+    from coupler.config import Config
     from coupler.mcp.servers import Servers
+    from coupler.permission.engine import ChoiceStore
     from coupler.store.sessions import SessionRecord
+
 
 log = logging.getLogger("coupler.agent")
 
@@ -116,7 +127,7 @@ class Session:
     def mcp(self) -> SessionMcp:
         """All MCP servers, the client's and those that are configured; `turn.mcp` can use their tools."""
         # Imported on use, here and below: most agents use none.
-        from coupler.agent.mcp import SessionMcp
+        from coupler.agent.mcp_servers import SessionMcp
 
         return SessionMcp(self.servers)
 
@@ -402,3 +413,430 @@ def _parsed(settings: str) -> object:
         return msgspec.json.decode(settings)
     except msgspec.DecodeError:
         return None
+
+
+# A session's settings: its modes and options with their current values, and how they hang together.
+#
+# The mode is an option too: where there are modes, a select with the id "mode" is made of them, and both
+# are the same value. Nothing here talks to anyone; whoever changes a setting tells the client.
+
+
+MODE = "mode"
+"""The id of the option that is made of the modes."""
+
+BOOLEANS = "session.configOptions.boolean"
+"""What a client offers that knows boolean options."""
+
+NAMED = 20
+"""How many ids or values an error names."""
+
+
+class SettingError(ValueError):
+    """A mode, option or value that there is not. The message names what there is; nothing was changed."""
+
+
+class Settings:
+    """The modes and options of one session. Every value is at all times one of those that are offered."""
+
+    def __init__(self, modes: Iterable[Mode], options: Iterable[Option], *, booleans: bool) -> None:
+        """`booleans` says whether the client knows boolean options, see BOOLEANS."""
+        self._booleans = booleans
+        self._modes: tuple[Mode, ...] = ()
+        self._options: dict[str, Option] = {}
+        self._values: dict[str, Value] = {}
+        # What was saved but is not offered: agents may declare what they offer after they were restored.
+        self._awaited: dict[str, Value] = {}
+        self.declare(modes, options)
+
+    @property
+    def mode(self) -> str | None:
+        """The id of the current mode, None if there are no modes."""
+        return str(self._values[MODE]) if self._modes else None
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The current value of every option by its id, without the mode."""
+        return {option.id: self._values[option.id] for option in self._own_options()}
+
+    def __getitem__(self, option_id: str) -> Value:
+        try:
+            return self._values[option_id]
+        except KeyError:
+            raise KeyError(self._no_option(option_id)) from None
+
+    def declare(self, modes: Iterable[Mode] | None = None, options: Iterable[Option] | None = None) -> None:
+        """Have other modes or options from now on; None leaves them as they are.
+
+        Current values are kept where they are still offered, the others become the default.
+        """
+        new_modes = self._modes if modes is None else declared_modes(modes)
+        new_options = self._own_options() if options is None else declared_options(options)
+        offered = (*_made_of(new_modes, new_options), *new_options)
+        self._modes = new_modes
+        self._options = {option.id: option for option in offered}
+        self._values = {option.id: self._still_offered(option) for option in offered}
+        self._take_awaited()
+
+    def set_mode(self, id: str) -> bool:
+        """Change the mode; returns whether it is another one now."""
+        if not self._modes:
+            raise SettingError(f"there is no mode {id!r:.100}: the agent has no modes")
+        if not self._options[MODE].offers(id):
+            there_are = _listed(mode.id for mode in self._modes)
+            raise SettingError(f"there is no mode {id!r:.100}; there are {there_are}")
+        return self._change(MODE, id)
+
+    def set(self, option_id: str, value: Value) -> bool:
+        """Change an option, as the agent's own code sees it; returns whether it has another value now."""
+        option = self._option(option_id)
+        if self._modes and option.id == MODE:
+            raise SettingError("the mode is no option of the agent's own: change it with set_mode")
+        _refuse_unoffered(option, value)
+        return self._change(option.id, value)
+
+    def set_by_client(self, config_id: str, value: Value) -> bool:
+        """Change an option, as the client sees it; returns whether it has another value now."""
+        option = self._option(config_id)
+        shown = self._as_shown(option)
+        _refuse_unoffered(shown, value)
+        return self._change(option.id, value == ON if shown is not option else value)
+
+    def as_modes(self) -> v1.SessionModeState | UnsetType:
+        """The modes as session/new, load and resume tell them; UNSET if there are none."""
+        if not self._modes:
+            return UNSET
+        return v1.SessionModeState(str(self._values[MODE]), tuple(mode.as_mode() for mode in self._modes))
+
+    def as_options(self) -> tuple[v1.SessionConfigOption, ...] | UnsetType:
+        """All options with their values, the mode first; UNSET if there are none."""
+        return tuple(self._as_option(option) for option in self._options.values()) or UNSET
+
+    def saved(self) -> dict[str, Any]:
+        """The current values, for a file."""
+        return {"mode": self.mode, "options": dict(self.values)}
+
+    def restore(self, saved: object) -> None:
+        """Take over saved values. What is not offered is left at its default; garbage is passed over.
+
+        A value that is offered by a later `declare` is taken over then, unless something else was set before.
+        """
+        self._awaited.update(_values_saved_in(saved))
+        self._take_awaited()
+
+    def _own_options(self) -> tuple[Option, ...]:
+        """The options that the agent declared itself."""
+        options = tuple(self._options.values())
+        return options[1:] if self._modes else options
+
+    def _still_offered(self, option: Option) -> Value:
+        value = self._values.get(option.id)
+        return value if value is not None and option.offers(value) else option.default
+
+    def _option(self, option_id: str) -> Option:
+        try:
+            return self._options[option_id]
+        except (KeyError, TypeError):
+            raise SettingError(self._no_option(option_id)) from None
+
+    def _no_option(self, option_id: object) -> str:
+        return f"there is no option {option_id!r:.100}; there are {_listed(self._options)}"
+
+    def _change(self, option_id: str, value: Value) -> bool:
+        self._awaited.pop(option_id, None)
+        if self._values[option_id] == value:
+            return False
+        # A subclass of str is welcome, but the encoder knows none.
+        self._values[option_id] = str.__str__(value) if isinstance(value, str) else value
+        return True
+
+    def _take_awaited(self) -> None:
+        for option_id, value in [*self._awaited.items()]:
+            option = self._options.get(option_id)
+            if option is not None and option.offers(value):
+                self._change(option_id, value)
+
+    def _as_shown(self, option: Option) -> Option:
+        """The option in the form that this client knows."""
+        return option.as_select() if isinstance(option, Toggle) and not self._booleans else option
+
+    def _as_option(self, option: Option) -> v1.SessionConfigOption:
+        shown, value = self._as_shown(option), self._values[option.id]
+        if shown is not option:
+            value = ON if value else OFF
+        return shown.as_option(value)
+
+
+def _made_of(modes: tuple[Mode, ...], options: tuple[Option, ...]) -> tuple[Option, ...]:
+    if not modes:
+        return ()
+    if any(option.id == MODE for option in options):
+        raise ValueError(
+            f"the option {MODE!r} is made of the agent's modes: take yours out, or give it another id"
+        )
+    choices = [Choice(mode.id, mode.name, mode.description) for mode in modes]
+    return (Select(MODE, choices, name="Mode", category=MODE),)
+
+
+def _values_saved_in(saved: object) -> dict[str, Value]:
+    if not isinstance(saved, dict):
+        return {}
+    options, mode = saved.get("options"), saved.get("mode")
+    values = {**options} if isinstance(options, dict) else {}
+    if mode is not None:
+        values[MODE] = mode
+    return {
+        option_id: value
+        for option_id, value in values.items()
+        if isinstance(option_id, str) and isinstance(value, Value)
+    }
+
+
+def _refuse_unoffered(option: Option, value: object) -> None:
+    if option.offers(value):
+        return
+    if isinstance(option, Toggle):
+        raise SettingError(f"the option {option.id!r} is a boolean, true or false, not {value!r:.100}")
+    raise SettingError(
+        f"the option {option.id!r} has no value {value!r:.100}; it has {_listed(option.values)}"
+    )
+
+
+def _listed(ids: Iterable[str]) -> str:
+    names = [*ids]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more if names else "none"
+
+
+# A client changes a session's mode or an option: checked, told to the agent, kept, and told to the client.
+#
+# They are handled one after the other and also while a turn runs. What the agent refuses is taken back.
+
+
+OptionChange = v1.SetSessionConfigBooleanRequest | v1.SetSessionConfigSelectRequest
+
+
+async def change_mode(session: Session, params: v1.SetSessionModeRequest) -> v1.SetSessionModeResponse:
+    """What `session/set_mode` asks for."""
+    await _change(session, "modeId", MODE, lambda: session.settings.set_mode(params.mode_id))
+    return v1.SetSessionModeResponse()
+
+
+async def change_option(session: Session, params: OptionChange) -> v1.SetSessionConfigOptionResponse:
+    """What `session/set_config_option` asks for; one option may change others, so all are in the answer."""
+    option, value = params.config_id, params.value
+    await _change(session, "value", option, lambda: session.settings.set_by_client(option, value))
+    options = session.settings.as_options()
+    return v1.SetSessionConfigOptionResponse(options if isinstance(options, tuple) else ())
+
+
+async def _change(session: Session, field: str, option: str, change: Callable[[], bool]) -> None:
+    async with session.in_order:
+        before = session.settings.saved()
+        try:
+            is_changed = change()
+        except SettingError as error:
+            raise RpcError.because(INVALID_PARAMS, str(error), path=field) from None
+        if not is_changed:
+            return
+        is_mode = option == MODE and session.mode is not None
+        try:
+            if is_mode:
+                await call_hook(session.agent.mode_changed, session)
+            else:
+                await call_hook(session.agent.option_changed, session, option)
+        except BaseException as error:
+            # Only this one: the agent may have changed others meanwhile.
+            session.settings.restore(
+                {"mode": before["mode"]} if is_mode else {"options": {option: before["options"][option]}}
+            )
+            raise error if isinstance(error, asyncio.CancelledError) else agent_failed(error) from None
+        session.tell_settings(mode_changed=is_mode)
+        session.keep_state()
+        await session.until_stored()
+
+
+# What the user and the project have set for one session, looked up from the session's own directory.
+
+
+class Project:
+    """The configuration of a session's directory, and what is decided by it."""
+
+    def __init__(self, config: Config, directory: str, choices: ChoiceStore | None) -> None:
+        self.config = config
+        self.directory = directory
+        """Where its file is, else its repository, else the session's own directory."""
+        self._choices = choices
+        self._permitting: Permitting | None = None
+        self.used_servers: frozenset[str] | None = None
+        """The names of the configured MCP servers that are used; None for all of them."""
+
+    @classmethod
+    def of(cls, cwd: str, environ: Mapping[str, str], choices: ChoiceStore | None) -> Project:
+        """The project that a directory is in. Files that are wrong refuse it: they may forbid something."""
+        # Imported on use, here and below: an agent's first answer needs none of it.
+        from coupler.config.lookup import project_directory
+
+        config = configuration_of(cwd, environ)
+        for note in config.notes:
+            log.warning("%s", note)
+        project = cls(config, project_directory(cwd, environ), choices)
+        if project.has_rules:
+            project.permitting()
+        return project
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether anybody wrote rules."""
+        from coupler.config import keys
+
+        return any(self.config[key] for key in (keys.ALLOW, keys.ASK, keys.DENY))
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """The environment variables that somebody called secret."""
+        from coupler.config import keys
+
+        return tuple(entry.text for entry in self.config[keys.SECRET_NAMES])
+
+    @property
+    def mcp_servers(self) -> tuple[McpServer, ...]:
+        """The MCP servers that the user has set, and the project if it is trusted."""
+        from coupler.config import keys
+        from coupler.mcp.servers import server_name
+
+        servers, used = self.config[keys.MCP], self.used_servers
+        return servers if used is None else tuple(each for each in servers if server_name(each) in used)
+
+    def permitting(self) -> Permitting:
+        """Who decides about tool calls; made when the first one asks, or there are rules to be checked."""
+        if self._permitting is None:
+            from coupler.agent.permission import Permitting
+
+            try:
+                self._permitting = Permitting(self.config, self.directory, self._choices)
+            except ValueError as error:
+                raise RpcError.because(CONFIG_WRONG, str(error)) from None
+        return self._permitting
+
+    def close(self) -> None:
+        """The session is left."""
+        if self._permitting is not None:
+            self._permitting.close()
+
+
+def configuration_of(cwd: str | None, environ: Mapping[str, str]) -> Config:
+    """The configuration that holds in a directory; without one, the user's alone."""
+    from coupler.config import ConfigError, load
+
+    try:
+        return load(cwd, environ=environ, trust=KeptTrust())
+    except ConfigError as error:
+        raise RpcError.because(CONFIG_WRONG, str(error)) from None
+
+
+# Which projects the user has trusted: asked when a project's file sets something that needs it.
+#
+# `coupler trust` writes into the user's own store, whichever file keeps the sessions of this agent, or none.
+
+
+class KeptTrust:
+    """Looks into the user's store. What cannot be read is not trusted."""
+
+    def is_trusted(self, path: str, content: bytes) -> bool:
+        """Whether the file at this real path was trusted with exactly this content."""
+        # Imported on use: most projects set nothing that needs trust.
+        from coupler.config import keys, load
+        from coupler.runtime.directories import NoHomeError, store_file
+        from coupler.store.choices import Trust
+        from coupler.store.database import Database
+        from coupler.store.errors import StoreError
+
+        try:
+            file = load(None, environ=os.environ)[keys.STORE] or store_file()
+            if not os.path.exists(file):
+                return False
+            database = Database(file)
+        except (StoreError, NoHomeError) as error:
+            log.warning("%s is not trusted, because the user's store cannot be read: %s", path, error)
+            return False
+        try:
+            return Trust(database).is_trusted(path, content)
+        except StoreError as error:
+            log.warning("%s is not trusted, because the user's store cannot be read: %s", path, error)
+            return False
+        finally:
+            database.close()
+
+
+# The agent's own functions that are called when something happens to a session.
+
+
+async def call_hook(hook: Callable[..., Any], *arguments: Any) -> None:
+    """Call one of them, whichever way it is written."""
+    result = hook(*arguments)
+    if inspect.isawaitable(result):
+        await result
+
+
+# The environment of what a session runs: a dict that notices what is put into it.
+
+
+class SessionEnvironment(dict[str, str]):
+    """Variables by name. `noticed` hears of each that is set later, because its value may be a secret."""
+
+    def __init__(self, variables: Mapping[str, str], noticed: Callable[[Mapping[str, str]], None]) -> None:
+        super().__init__(variables)
+        self._noticed = noticed
+
+    def __setitem__(self, name: str, value: str) -> None:
+        super().__setitem__(name, value)
+        self._noticed({name: value})
+
+    def setdefault(self, name: str, default: str = "") -> str:
+        """The variable's value, which is set if there is none."""
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def update(self, *variables: Any, **more: str) -> None:
+        """Set several variables."""
+        changes: dict[str, str] = dict(*variables, **more)
+        super().update(changes)
+        self._noticed(changes)
+
+    def __ior__(self, variables: Any) -> Self:  # type: ignore[override,misc]
+        self.update(variables)
+        return self
+
+
+# An agent's own memory of a session, as bytes for the store: bytes as they are, everything else as JSON.
+
+
+_BYTES = b"b"
+_JSON = b"j"
+
+
+class StateError(TypeError):
+    """The agent's state is something that cannot be saved."""
+
+
+def pack(state: Any) -> bytes | None:
+    """The state as it is saved; None stays nothing."""
+    if state is None:
+        return None
+    if isinstance(state, bytes | bytearray | memoryview):
+        return _BYTES + bytes(state)
+    try:
+        return _JSON + msgspec.json.encode(state)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"session.state is saved with the turn, so it must be bytes or what JSON can hold: {error}"
+        raise StateError(message) from None
+
+
+def unpack(packed: bytes | None) -> Any:
+    """The state as the agent left it, as far as JSON remembers types."""
+    if not packed:
+        return None
+    if packed[:1] == _BYTES:
+        return packed[1:]
+    return msgspec.json.decode(packed[1:])

@@ -1,4 +1,4 @@
-"""The sessions of one connection: opened, found again, listed, left and deleted.
+"""The sessions of one connection, and the methods that a client calls about them.
 
 What is kept of a session outlives the connection; without an archive there are only those that are open.
 Whatever fails on the way leaves nothing half made behind.
@@ -9,28 +9,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING
+import os.path
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from coupler.agent.blueprint import Blueprint
-from coupler.agent.directories import check_same
+from msgspec import UNSET, UnsetType
+
 from coupler.agent.editor import Editor
-from coupler.agent.errors import TARGET_FAILED, agent_failed, session_busy, unknown_session
-from coupler.agent.forecast import Forecast, Foresight
-from coupler.agent.hooks import call_hook
-from coupler.agent.project import Project
-from coupler.agent.serve_options import NO_STORE
-from coupler.agent.session import Place, Session
-from coupler.agent.settings import BOOLEANS
-from coupler.agent.state import StateError
+from coupler.agent.errors import SHUTTING_DOWN, TARGET_FAILED, agent_failed, session_busy, unknown_session
+from coupler.agent.factory import Blueprint
+from coupler.agent.session import (
+    BOOLEANS,
+    OptionChange,
+    Place,
+    Project,
+    Session,
+    StateError,
+    call_hook,
+    change_mode,
+    change_option,
+)
+from coupler.agent.startup.loading import Forecast, Foresight
+from coupler.agent.startup.serve_options import NO_STORE
+from coupler.schema import v1
+from coupler.schema.unstable import ForkSessionRequest, ForkSessionResponse
 from coupler.schema.v1 import ListSessionsResponse
-from coupler.wire.messages import RpcError
-from coupler.wire.peer import Peer
+from coupler.wire.messages import CANCELLED, INVALID_PARAMS, RpcError
+from coupler.wire.peer import Peer, Request, internal_error
 
 if TYPE_CHECKING:
     from coupler.agent.archive import Archive
     from coupler.events import Usage
     from coupler.store.sessions import SessionRecord
+
 
 log = logging.getLogger("coupler.agent")
 
@@ -128,7 +139,7 @@ class Sessions:
 
     async def kept_usage(self, session: Session) -> Usage | None:
         """What a session has used up so far, if that is kept."""
-        from coupler.agent.replay import kept_usage
+        from coupler.agent.archive import kept_usage
 
         return None if self._archive is None else await kept_usage(session.id, self._archive)
 
@@ -234,7 +245,7 @@ class Sessions:
         return bool(found)
 
     async def _replay(self, session: Session, archive: Archive) -> None:
-        from coupler.agent.replay import replay
+        from coupler.agent.archive import replay
 
         try:
             await replay(session, archive)
@@ -299,3 +310,310 @@ class Sessions:
 def _new_id() -> str:
     """Nobody can guess it: who knows an id may load the session."""
     return f"sess_{os.urandom(16).hex()}"
+
+
+# What a client can ask about sessions, one method each.
+#
+# While a session is being opened or left, whatever else the client asks about it waits, in order: a prompt
+# that was sent right behind a `session/load` finds the session open, and a load behind a `session/close`
+# finds it closed. A cancel waits for nothing.
+
+
+Setup = v1.NewSessionRequest | v1.LoadSessionRequest | v1.ResumeSessionRequest | ForkSessionRequest
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    params: Any
+
+
+class SessionCalls:
+    """Answers the requests of one client that has said hello."""
+
+    def __init__(
+        self, sessions: Sessions, editor: Editor, peer: Peer, when_prompted: Callable[[], None]
+    ) -> None:
+        self.is_finishing = False
+        self._sessions = sessions
+        self._editor = editor
+        self._peer = peer
+        self._when_prompted = when_prompted
+        self._in_transition: dict[str, list[_Waiting]] = {}
+        self._failures: dict[str, RpcError] = {}
+        """Why sessions came to nothing whose agents were not there when they were begun."""
+        self._calls: dict[str, Callable[[Request, Any], None]] = {
+            "session/new": self._new,
+            "session/load": self._load,
+            "session/resume": self._resume,
+            "session/fork": self._fork,
+            "session/list": self._list,
+            "session/close": self._close,
+            "session/delete": self._delete,
+            "session/set_mode": self._set_mode,
+            "session/set_config_option": self._set_option,
+            "session/prompt": self._prompt,
+            "session/cancel": self._cancel_with_answer,
+        }
+
+    def __contains__(self, method: str) -> bool:
+        return method in self._calls
+
+    def receive(self, request: Request, params: Any) -> None:
+        """Answer a request, or let it wait until its session is open or gone."""
+        waiting = self._in_transition.get(getattr(params, "session_id", ""))
+        if waiting is None or request.method == "session/cancel":
+            self._calls[request.method](request, params)
+            return
+        entry = _Waiting(request, params)
+        waiting.append(entry)
+        request.when_cancelled(lambda: _give_up(waiting, entry))
+
+    def cancel(self, session_id: str) -> None:
+        """Cancel what runs in a session, and the prompts that wait for it."""
+        waiting = self._in_transition.get(session_id, [])
+        for entry in [*waiting]:
+            if entry.request.method == "session/prompt":
+                waiting.remove(entry)
+                entry.request.answer(v1.PromptResponse("cancelled"))
+        session = self._sessions.find(session_id)
+        if session is not None:
+            session.cancel()
+
+    def _new(self, request: Request, params: v1.NewSessionRequest) -> None:
+        place = _place(params)
+        forecast = self._sessions.forecast_for(self._editor)
+        if forecast is not None:
+            request.run(self._announce(request, place, forecast))
+            return
+
+        async def open_session() -> v1.NewSessionResponse:
+            session = await self._sessions.new(place, self._editor)
+            request.when_answered(session.become_known)
+            return v1.NewSessionResponse(session.id, *_settings(session))
+
+        request.run(open_session())
+
+    async def _announce(self, request: Request, place: Place, forecast: Forecast) -> v1.NewSessionResponse:
+        """Answer before the agent is there; what else is asked about the session waits for it."""
+        session = await self._sessions.announce(place, self._editor, forecast)
+        self._in_transition[session.id] = []
+        request.when_answered(lambda: self._peer.start(self._complete(session, forecast)))
+        return forecast.answer(session.id)
+
+    async def _complete(self, session: Session, forecast: Forecast) -> None:
+        try:
+            await self._sessions.complete(session, forecast)
+            session.become_known()
+            if v1.NewSessionResponse(session.id, *_settings(session)) != forecast.answer(session.id):
+                session.tell_settings(mode_changed=True)
+        except RpcError as error:
+            self._failures[session.id] = error
+        finally:
+            self._serve_waiting(session.id)
+
+    def _load(self, request: Request, params: v1.LoadSessionRequest) -> None:
+        self._reopen(request, params, v1.LoadSessionResponse, replaying=True)
+
+    def _resume(self, request: Request, params: v1.ResumeSessionRequest) -> None:
+        self._reopen(request, params, v1.ResumeSessionResponse, replaying=False)
+
+    def _reopen(
+        self,
+        request: Request,
+        params: v1.LoadSessionRequest | v1.ResumeSessionRequest,
+        response: type[v1.LoadSessionResponse | v1.ResumeSessionResponse],
+        *,
+        replaying: bool,
+    ) -> None:
+        place = _place(params)
+        session_id = params.session_id
+        session = self._sessions.find(session_id)
+        if session is not None and session.is_busy:
+            raise session_busy(session_id)
+        self._begin_transition(request, session_id)
+
+        async def reopen() -> v1.LoadSessionResponse | v1.ResumeSessionResponse:
+            session = await self._sessions.reopen(session_id, place, self._editor, replaying=replaying)
+            request.when_answered(session.become_known)
+            if not replaying and (usage := await self._sessions.kept_usage(session)) is not None:
+                # No part of the history: without it the next turn would seem to cost what all have cost.
+                request.when_answered(lambda: session.outlet.show(usage))
+            return response(*_settings(session))
+
+        request.run(reopen())
+
+    def _fork(self, request: Request, params: ForkSessionRequest) -> None:
+        place = _place(params)
+
+        async def fork() -> ForkSessionResponse:
+            session = await self._sessions.fork(params.session_id, place, self._editor)
+            request.when_answered(session.become_known)
+            return ForkSessionResponse(session.id, *_settings(session))
+
+        request.run(fork())
+
+    def _list(self, request: Request, params: v1.ListSessionsRequest) -> None:
+        cwd = check_filter(params.cwd) if params.cwd else None
+        request.run(self._sessions.list(cwd, params.cursor or None))
+
+    def _close(self, request: Request, params: v1.CloseSessionRequest) -> None:
+        session = self._session(params.session_id)
+        self._begin_transition(request, session.id)
+        request.run(self._sessions.close(session))
+
+    def _delete(self, request: Request, params: v1.DeleteSessionRequest) -> None:
+        self._begin_transition(request, params.session_id)
+        request.run(self._sessions.delete(params.session_id))
+
+    def _set_mode(self, request: Request, params: v1.SetSessionModeRequest) -> None:
+        session = self._session(params.session_id)
+        request.lane = session.id
+        request.run(change_mode(session, params))
+
+    def _set_option(self, request: Request, params: OptionChange) -> None:
+        session = self._session(params.session_id)
+        request.lane = session.id
+        request.run(change_option(session, params))
+
+    def _prompt(self, request: Request, params: v1.PromptRequest) -> None:
+        session = self._session(params.session_id)
+        if self.is_finishing:
+            raise RpcError.because(SHUTTING_DOWN, "the agent is ending and takes no more prompts")
+        if session.is_logged_in:
+            self._admit(session, request, params)
+        else:
+            request.lane = session.id
+            self._peer.start(self._admit_after_login(session, request, params))
+
+    def _admit(self, session: Session, request: Request, params: v1.PromptRequest) -> None:
+        session.admit(request, tuple(params.prompt), params.meta or {})
+        self._when_prompted()
+
+    async def _admit_after_login(self, session: Session, request: Request, params: v1.PromptRequest) -> None:
+        try:
+            await session.until_logged_in()
+            self._admit(session, request, params)
+        except RpcError as error:
+            request.fail(error)
+
+    def _cancel_with_answer(self, request: Request, params: v1.CancelNotification) -> None:
+        """`session/cancel` is a notification; a client that sends it as a request is obeyed as well."""
+        if params.session_id not in self._in_transition:
+            self._session(params.session_id)
+        self.cancel(params.session_id)
+        request.answer(None)
+
+    def _session(self, id: str) -> Session:
+        session = self._sessions.find(id)
+        if session is None:
+            raise self._failures.get(id) or unknown_session(id)
+        return session
+
+    def _begin_transition(self, request: Request, id: str) -> None:
+        """Let others wait until this one is answered, which it is after all that was sent of the session."""
+        request.lane = id
+        self._in_transition[id] = []
+        request.when_answered(lambda: self._serve_waiting(id))
+
+    def _serve_waiting(self, id: str) -> None:
+        waiting = self._in_transition.pop(id)
+        for index, (request, params) in enumerate(waiting):
+            if id in self._in_transition:  # one of them began another
+                self._in_transition[id].extend(waiting[index:])
+                return
+            try:
+                self._calls[request.method](request, params)
+            except RpcError as error:
+                request.fail(error)
+            except Exception as error:
+                log.exception("%s failed", request.method)
+                request.fail(internal_error(error))
+
+
+def _give_up(waiting: list[_Waiting], entry: _Waiting) -> None:
+    if entry in waiting:
+        waiting.remove(entry)
+        entry.request.fail(RpcError.because(CANCELLED, "the request was cancelled"))
+
+
+def _place(params: Setup) -> Place:
+    """Where the session is to work; refused before anything is created."""
+    servers: Sequence[v1.McpServer] | UnsetType = params.mcp_servers
+    return Place(
+        check_cwd(params.cwd),
+        check_additional(params.additional_directories),
+        () if servers is UNSET else _reachable(servers),
+    )
+
+
+def _reachable(servers: Sequence[v1.McpServer]) -> tuple[v1.McpServer, ...]:
+    """The servers, unless one is of a kind that was not advertised."""
+    for index, server in enumerate(servers):
+        if isinstance(server, v1.McpServerHttp | v1.McpServerSse):
+            from coupler.mcp.package import is_installed
+
+            if not is_installed():
+                path = f"mcpServers[{index}]"
+                message = f'{path}: this agent reaches no MCP servers by address: pip install "coupler[mcp]"'
+                raise RpcError.because(INVALID_PARAMS, message, path=path)
+    return tuple(servers)
+
+
+def _settings(session: Session) -> tuple[Any, Any]:
+    return session.settings.as_modes(), session.settings.as_options()
+
+
+# The directories that a client gives a session, refused with a sentence unless each is right.
+#
+# They are the boundary of what tools may touch, so none is left out, guessed or made: a client whose list
+# does not hold is told which entry is wrong, before anything is created.
+
+
+def check_cwd(cwd: str) -> str:
+    """The session's directory, without what the path says twice."""
+    return _checked("cwd", cwd)
+
+
+def check_additional(directories: Sequence[str] | UnsetType) -> tuple[str, ...]:
+    """The other roots of the session."""
+    if directories is UNSET:
+        return ()
+    return tuple(
+        _checked(f"additionalDirectories[{index}]", directory) for index, directory in enumerate(directories)
+    )
+
+
+def check_same(cwd: str, stored: str) -> None:
+    """A session stays where it was made: what it remembers are the paths of that directory."""
+    try:
+        is_same = cwd == stored or os.path.samefile(cwd, stored)
+    except OSError:
+        is_same = False
+    if not is_same:
+        refuse("cwd", f"cwd: the session belongs to {stored!r}, not to {cwd!r}")
+
+
+def check_filter(cwd: str) -> str:
+    """A directory to list the sessions of; it may be gone by now."""
+    if not os.path.isabs(cwd):
+        refuse("cwd", f"cwd: expected an absolute path, got {cwd!r}")
+    return os.path.normpath(cwd)
+
+
+def refuse(path: str, message: str) -> NoReturn:
+    """Refuse a field of the params."""
+    raise RpcError.because(INVALID_PARAMS, message, path=path)
+
+
+def _checked(path: str, directory: str) -> str:
+    if not os.path.isabs(directory):
+        refuse(path, f"{path}: expected an absolute path, got {directory!r}")
+    # Not by pathlib, which raises for a path that is too long or in a forbidden place.
+    if "\0" in directory or not os.path.isdir(directory):
+        problem = "is not a directory" if _exists(directory) else "does not exist"
+        refuse(path, f"{path}: {directory!r} {problem}")
+    return os.path.normpath(directory)
+
+
+def _exists(path: str) -> bool:
+    return "\0" not in path and os.path.exists(path)

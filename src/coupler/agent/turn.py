@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from operator import index
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
+import msgspec
 from msgspec import UNSET, UnsetType, json
 
-from coupler.agent.asides import NOTICES, Compacting, make_notice, spoken_notice, tokens, usage
-from coupler.agent.call import Call
-from coupler.agent.command import Invocation, invoked
-from coupler.agent.masked import FUNCTIONAL_REQUESTS
-from coupler.agent.plan import Plan
-from coupler.agent.prompt_text import prompt_text
+from coupler import events
+from coupler.agent.agent import Agent, Invocation, invoked
+from coupler.agent.content import LONGEST_PIECE, block, chosen, pieces, plain_text, prompt_text
+from coupler.agent.errors import AuthRequiredError, TurnFailedError, agent_failed, describe
+from coupler.agent.output import FUNCTIONAL_REQUESTS
 from coupler.agent.terminal import Terminal
-from coupler.agent.text import LONGEST_PIECE, block, pieces, plain_text
-from coupler.events import Content, Thought
+from coupler.agent.tool_call import Call
+from coupler.events import Compaction, CompactionSummary, Content, Notice, Text, Thought, Usage
 from coupler.events.events import Role
+from coupler.events.records import End
 from coupler.events.v1_codec import Emitted
-from coupler.schema.v1 import ContentBlock, ToolKind
-from coupler.wire.messages import encode
+from coupler.schema.v1 import (
+    ContentBlock,
+    Cost,
+    PlanEntry,
+    PlanEntryPriority,
+    PromptResponse,
+    StopReason,
+    TextContent,
+    ToolKind,
+)
+from coupler.wire.messages import CANCELLED, RpcError, encode
+from coupler.wire.peer import Peer, Request
 
 if TYPE_CHECKING:
-    import os
-
     from coupler.agent.editor import Editor
+    from coupler.agent.elicitation import Answer
     from coupler.agent.files import Files
-    from coupler.agent.mcp import TurnMcp
-    from coupler.agent.question import Answer
+    from coupler.agent.mcp_servers import TurnMcp
     from coupler.agent.session import Session
     from coupler.schema.unstable import Usage as TokenUsage
+
 
 T = TypeVar("T")
 
@@ -102,7 +116,7 @@ class Turn:
     @property
     def mcp(self) -> TurnMcp:
         """The tools of the session's MCP servers."""
-        from coupler.agent.mcp import TurnMcp
+        from coupler.agent.mcp_servers import TurnMcp
 
         return TurnMcp(self, self.session.servers)
 
@@ -145,19 +159,19 @@ class Turn:
         a permission dialog; other questions are put in the chat, and the answer is then declined.
         """
         # Imported on use, here and below: most turns ask nothing.
-        from coupler.agent.question import ask
+        from coupler.agent.elicitation import ask
 
         return await ask(self, message, spec)
 
     async def ask_url(self, message: str, url: str) -> Answer[None]:
         """Ask the user to open a page: the only way to ask for something secret."""
-        from coupler.agent.question import ask_url
+        from coupler.agent.elicitation import ask_url
 
         return await ask_url(self, message, url)
 
     async def complete_url(self, id: str) -> bool:
         """Tell the client that what a page was opened for is done; False if no such page is open."""
-        from coupler.agent.question import notify_complete
+        from coupler.agent.elicitation import notify_complete
 
         return notify_complete(self, id)
 
@@ -285,3 +299,359 @@ class Turn:
         if self._message is None or self._message[0] != role:
             self._message = (role, self.session.outlet.new_message_id())
         return self._message[1]
+
+
+# One `session/prompt`, from its admission to its one answer.
+#
+# Whatever the agent's code does, the answer comes: after a return, an exception, a cancel, and also when the
+# code ignores the cancel. Before it goes out every open tool call is settled, and after it the turn is dead.
+
+
+log = logging.getLogger("coupler.agent")
+
+LAST_MOMENTS = 0.3
+"""Seconds that the agent's code has after that, to clean up, before it is left behind."""
+
+STOP_REASONS: tuple[str, ...] = get_args(StopReason)
+
+
+class Prompting:
+    """Runs an agent's code for one prompt and answers the request exactly once."""
+
+    def __init__(self, request: Request, turn: Turn, agent: Agent, ended: Callable[[], None]) -> None:
+        self._request = request
+        self._turn = turn
+        self._agent = agent
+        self._ended = ended
+        self._has_begun = False
+        self._is_cancelled = False
+        self._is_over = False
+        self._patience: asyncio.TimerHandle | None = None
+
+    def start(self, peer: Peer) -> None:
+        """Begin; a cancel that was read right behind the prompt finds it running."""
+        self._peer = peer
+        self._task = peer.start(self._run())
+        self._request.when_cancelled(self.cancel)
+
+    def cancel(self, grace: float | None = None) -> None:
+        """Cancel the agent's code; what has not ended after the grace is left behind."""
+        grace = CANCEL_GRACE if grace is None else grace
+        self._turn.grace = min(self._turn.grace, grace)
+        if not self._is_cancelled:
+            self._is_cancelled = self._turn.is_cancelled = True
+            # A task that is cancelled before its first step never enters its own code.
+            if self._has_begun:
+                self._task.cancel()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace + LAST_MOMENTS
+        if self._patience is not None:
+            # Who cancels again and again must not put off the end.
+            deadline = min(deadline, self._patience.when())
+            self._patience.cancel()
+        self._patience = loop.call_at(deadline, self._abandon)
+
+    async def _run(self) -> None:
+        self._has_begun = True
+        if self._is_cancelled:
+            self._conclude_cancelled()
+            return
+        try:
+            await self._turn.session.until_ready()
+        except RpcError as error:
+            self._refuse(error)
+            return
+        except asyncio.CancelledError:
+            self._conclude_cancelled()
+            return
+        try:
+            self._conclude_stopped(await self._agent.perform(self._turn) or "end_turn")
+        except asyncio.CancelledError:
+            self._conclude_cancelled()
+        except BaseException as error:
+            self._conclude_failed(error)
+
+    def _conclude_stopped(self, reason: str) -> None:
+        if self._is_cancelled:
+            self._conclude_cancelled()
+        elif reason in STOP_REASONS:
+            self._settle("completed")
+            self._finish(reason)
+        else:
+            known = ", ".join(STOP_REASONS)
+            self._conclude_failed(
+                ValueError(f"the agent returned {reason!r}; a stop reason is one of {known}")
+            )
+
+    def _conclude_failed(self, error: BaseException) -> None:
+        if self._is_cancelled:
+            log.info("the cancelled turn raised %s", describe(error))
+            self._conclude_cancelled()
+            return
+        if isinstance(error, AuthRequiredError):  # whoever has to log in has done nothing wrong
+            log.info("the turn needs a login: %s", error.message)
+        elif isinstance(
+            error, TurnFailedError
+        ):  # no fault of the code, whose traceback would explain nothing
+            log.info("the turn cannot be answered: %s", error.message)
+        else:
+            log.error("the agent's turn failed", exc_info=error)
+        self._settle("failed", describe(error))
+        self._finish(agent_failed(error))
+
+    def _conclude_cancelled(self) -> None:
+        if self._is_over:
+            return
+        self._settle("failed", "cancelled", cancelled=True)
+        if self._is_cancelled:
+            self._finish("cancelled")
+        else:
+            self._finish(RpcError.because(CANCELLED, "the agent's code cancelled itself"))
+
+    def _abandon(self) -> None:
+        if not self._is_over:
+            log.warning("the cancelled turn did not end in time and is left behind")
+            self._conclude_cancelled()
+
+    def _settle(self, status: str, reason: str | None = None, *, cancelled: bool = False) -> None:
+        if not self._is_over:
+            self._turn.session.outlet.ledger.settle_all(status, reason, cancelled=cancelled)
+
+    def _refuse(self, error: RpcError) -> None:
+        """The turn never began, and the store that could not keep its prompt need not be tried again."""
+        if not self._is_over:
+            self._end()
+            self._answer(error)
+
+    def _finish(self, outcome: str | RpcError) -> None:
+        if self._is_over:
+            return
+        self._end()
+        end = End(error=outcome.message) if isinstance(outcome, RpcError) else End(reason=outcome)
+        # Who cancelled wants to hear that, also of a turn that could not be kept.
+        self._turn.session.end_turn(
+            end, lambda error: self._answer(outcome if error is None or self._is_cancelled else error)
+        )
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._turn.end(asyncio.CancelledError if self._is_cancelled else TurnEndedError)
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def _answer(self, outcome: str | RpcError) -> None:
+        self._ended()
+        if isinstance(outcome, RpcError):
+            self._request.fail(outcome)
+        else:
+            self._request.answer(self._response(outcome))
+        # Somebody waits for just this: a tick of the loop is a tenth of a short turn's round trip.
+        self._peer.flush()
+
+    def _response(self, reason: str) -> PromptResponse:
+        meta = self._turn.meta or UNSET
+        if self._turn.tokens is None:
+            return PromptResponse(reason, meta=meta)  # type: ignore[arg-type]
+        # Imported on use: what was counted has loaded it.
+        from coupler.schema import unstable
+
+        return unstable.PromptResponse(reason, usage=self._turn.tokens, meta=meta)  # type: ignore[arg-type]
+
+
+# What an agent tells beside the conversation: usage, notices, and that its context is being shortened.
+#
+# Only some clients can show notices and compactions. To the others they are said as messages.
+
+
+NOTICES = "session.notices"
+COMPACTION = "session.compaction"
+"""What a client advertises if it can show these."""
+
+SEVERITIES = ("info", "warning", "error")
+
+MOST_TOKENS = 2**63 - 1
+
+
+def usage(used: int, size: int, cost: float | None, currency: str) -> Usage:
+    """The report, checked."""
+    for name, value in (("used", used), ("size", size)):
+        if not 0 <= index(value) <= MOST_TOKENS:
+            raise ValueError(f"`{name}` is a number of tokens from 0 on, not {value}")
+    if cost is None:
+        return Usage(index(used), index(size))
+    if not 0 <= cost < float("inf"):
+        raise ValueError(f"a cost is an amount from 0 on, not {cost}")
+    return Usage(index(used), index(size), Cost(float(cost), plain_text(currency, "a currency")))
+
+
+def tokens(
+    input: int,
+    output: int,
+    cached_read: int | None,
+    cached_write: int | None,
+    thought: int | None,
+    total: int | None,
+) -> TokenUsage:
+    """What a turn has used, checked; without a total it is the sum."""
+    # Imported on use: most agents count nothing.
+    from coupler.schema.unstable import Usage as TokenUsage
+
+    kinds = {
+        "input_tokens": input,
+        "output_tokens": output,
+        "cached_read_tokens": cached_read,
+        "cached_write_tokens": cached_write,
+        "thought_tokens": thought,
+    }
+    known: dict[str, Any] = {name: index(count) for name, count in kinds.items() if count is not None}
+    known["total_tokens"] = sum(known.values()) if total is None else index(total)
+    for name, count in known.items():
+        if not 0 <= count <= MOST_TOKENS:
+            raise ValueError(f"`{name}` is a number of tokens from 0 on, not {count}")
+    return TokenUsage(**known)
+
+
+def make_notice(title: str, description: str | None, severity: str) -> Notice:
+    """The notice, checked."""
+    title = plain_text(title, "a notice's title")
+    if not title:
+        raise ValueError("a notice needs a title")
+    text = plain_text(description, "a notice's description") if description is not None else None
+    return Notice(chosen(severity, SEVERITIES, "a notice's severity"), title, text)
+
+
+def spoken_notice(notice: Notice) -> str:
+    """A notice for clients that show messages only."""
+    label = "" if notice.severity == "info" else f"{notice.severity.capitalize()}: "
+    return f"{label}{notice.title}" + (f"\n\n{notice.description}" if notice.description else "")
+
+
+def spoken_compaction(compaction: Compaction) -> str:
+    """How a compaction ended, for clients that show messages only."""
+    match compaction.status:
+        case "completed":
+            blocks = compaction.summary or ()
+            summary = "".join(block.text for block in blocks if isinstance(block, TextContent))
+            return "The earlier conversation was summarized" + (f":\n\n{summary}" if summary else ".")
+        case "cancelled":
+            return "Summarizing the earlier conversation was cancelled."
+        case _:
+            return (
+                f"The earlier conversation could not be summarized: {compaction.error or 'no reason given'}"
+            )
+
+
+class Compacting:
+    """A compaction while it runs; leaving the block completes it, an exception fails it.
+
+    What `summarize` is given is shown to the user: the summary that the agent goes on with.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.id = f"compaction_{os.urandom(8).hex()}"
+        self._turn = turn
+        self._summary: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        self._turn.begin_new_message()
+        await self._report(Compaction(self.id, "in_progress"))
+        return self
+
+    async def summarize(self, text: str) -> None:
+        """Add a piece of the summary."""
+        self._summary.append(plain_text(text, "a summary"))
+        if self._is_shown and text:
+            await self._turn.report(CompactionSummary(self.id, TextContent(text)))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            self._settle(Compaction(self.id, "cancelled"))
+        elif error is not None:
+            self._settle(Compaction(self.id, "failed", UNSET, describe(error)))
+        else:
+            await self._report(Compaction(self.id, "completed"))
+
+    @property
+    def _is_shown(self) -> bool:
+        return self._turn.editor.offers(COMPACTION)
+
+    async def _report(self, compaction: Compaction) -> None:
+        if self._is_shown:
+            await self._turn.report(compaction)
+        elif compaction.status == "in_progress":
+            await self._turn.say_apart("Summarizing the earlier conversation…")
+        else:
+            summary = (TextContent("".join(self._summary)),)
+            await self._turn.say_apart(spoken_compaction(Compaction(self.id, compaction.status, summary)))
+
+    def _settle(self, compaction: Compaction) -> None:
+        """Without waiting for room: the turn is being cancelled, or fails."""
+        if not self._turn.is_alive:
+            return
+        if self._is_shown:
+            self._turn.session.outlet.send(compaction)
+        else:
+            session = self._turn.session
+            session.outlet.send(Text(spoken_compaction(compaction), session.outlet.new_message_id()))
+            self._turn.begin_new_message()
+
+
+# The plan of a turn: entries that are started, completed and added; each change sends the whole plan.
+
+
+Status = Literal["pending", "in_progress", "completed"]
+PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
+
+
+class Plan:
+    """What the agent means to do, entry by entry. An entry is named by its index or its text."""
+
+    def __init__(self, report: Callable[[events.Plan], Awaitable[None]], contents: tuple[str, ...]) -> None:
+        self._report = report
+        self._entries = [_entry(content, "medium") for content in contents]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[PlanEntry]:
+        return iter(self._entries)
+
+    async def add(self, content: str, *, priority: PlanEntryPriority = "medium") -> None:
+        """Append an entry."""
+        self._entries.append(_entry(content, priority))
+        await self.send()
+
+    async def start(self, entry: int | str) -> None:
+        """Mark an entry as the one being worked on."""
+        await self._change(entry, status="in_progress")
+
+    async def complete(self, entry: int | str) -> None:
+        """Mark an entry as done."""
+        await self._change(entry, status="completed")
+
+    async def prioritize(self, entry: int | str, priority: PlanEntryPriority) -> None:
+        """Give an entry another priority."""
+        await self._change(entry, priority=chosen(priority, PRIORITIES, "a priority"))
+
+    async def send(self) -> None:
+        """Report the plan as it stands."""
+        await self._report(events.Plan(tuple(self._entries)))
+
+    async def _change(self, entry: int | str, **fields: str) -> None:
+        place = entry if isinstance(entry, int) else self._index_of(entry)
+        self._entries[place] = msgspec.structs.replace(self._entries[place], **fields)
+        await self.send()
+
+    def _index_of(self, content: str) -> int:
+        for place, entry in enumerate(self._entries):
+            if entry.content == content:
+                return place
+        known = ", ".join(repr(entry.content) for entry in self._entries)
+        raise ValueError(f"the plan has no entry {content!r}; it has {known or 'none'}")
+
+
+def _entry(content: object, priority: object) -> PlanEntry:
+    priority_word: Any = chosen(priority, PRIORITIES, "a priority")
+    return PlanEntry(plain_text(content, "a plan's entry"), priority_word, "pending")

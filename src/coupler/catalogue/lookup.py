@@ -65,7 +65,7 @@ def _of_form(entry: Entry, form: str, name: str) -> Entry:
 def configuration(cwd: str | os.PathLike[str] | None) -> Config:
     """What holds in a directory; without one, what the user has set."""
     # Imported on use: whoever names a command line needs no configuration.
-    from coupler.agent.kept_trust import KeptTrust
+    from coupler.agent.session import KeptTrust
     from coupler.config import load
 
     directory = None if cwd is None else os.path.abspath(cwd)  # noqa: PTH100 - links stay as they are

@@ -13,7 +13,7 @@ from coupler.cli.exit_codes import FAILED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.agent.serve_options import ServeOptions
+    from coupler.agent.startup.serve_options import ServeOptions
 
 PROGRAM = "coupler serve"
 CODER = "coder"
@@ -100,8 +100,7 @@ def main(arguments: list[str]) -> None:
     _check_surroundings(target if is_workflow(target) else None)
     descriptors = _take_over_stdio()
 
-    from coupler.agent.hello import Greeting, say_hello
-    from coupler.agent.memory import TERMINAL_LOGIN, Memory
+    from coupler.agent.startup.early_answer import TERMINAL_LOGIN, Greeting, Memory, say_hello
 
     memory = Memory(_known_as(command) if command else target or f"{CODER}:{agent or CODER}", options)
     record = memory.recall()
@@ -110,9 +109,9 @@ def main(arguments: list[str]) -> None:
     greeting = say_hello(*descriptors, record.introduction) if record and plain else Greeting()
 
     # From here on the editor has its answer, or needs more than a remembered one.
-    from coupler.agent.ending import begin
-    from coupler.agent.serving import run
-    from coupler.agent.target import Served
+    from coupler.agent.factory import Served
+    from coupler.agent.startup.serve import run
+    from coupler.agent.startup.shutdown import begin
     from coupler.runtime.logs import send_logs_to_stderr
 
     send_logs_to_stderr(given.get("--log-level"), given.get("--log-file"))
@@ -285,7 +284,7 @@ def _run_as_program(target: str, words: list[str]) -> None:
     import runpy
     from pathlib import Path
 
-    from coupler.agent.target import is_file, split
+    from coupler.agent.factory import is_file, split
 
     place, _ = split(target)
     if is_file(place):
@@ -301,7 +300,7 @@ def _run_as_program(target: str, words: list[str]) -> None:
 
 
 def _options(given: dict[str, str]) -> ServeOptions:
-    from coupler.agent.serve_options import OptionError, ServeOptions, drafts_option, store_option
+    from coupler.agent.startup.serve_options import OptionError, ServeOptions, drafts_option, store_option
 
     if "--store" in given and "--no-store" in given:
         refuse("--store and --no-store exclude each other", PROGRAM)

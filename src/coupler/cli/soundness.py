@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from coupler.__about__ import __version__
-from coupler.agent.memory import write_record
+from coupler.agent.startup.early_answer import write_record
 from coupler.config.lookup import ConfigError, project_files, user_file
 from coupler.runtime.directories import cache_directory, home_directory
 

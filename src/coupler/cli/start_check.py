@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def check_configuration(cwd: str | None, environ: Mapping[str, str]) -> None:
     """Read the user's file and that of the project; raises CannotStartError."""
-    from coupler.agent.permitting import rules_of
+    from coupler.agent.permission import rules_of
     from coupler.config import ConfigError, load
 
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from coupler.agent.transcript import TranscriptTurn
+    from coupler.agent.history import TranscriptTurn
     from coupler.redaction.masker import Masker
     from coupler.store.sessions import SessionRecord
 
@@ -62,7 +62,7 @@ def shown_record(record: SessionRecord) -> SessionRecord:
 
 def shown_turns(record: SessionRecord, turns: Iterable[TranscriptTurn]) -> Iterator[TranscriptTurn]:
     """What was said and done in them."""
-    from coupler.agent.masked import masked
+    from coupler.agent.output import masked
 
     masker = masker_for(record.cwd)
     return (masked(turn, masker) for turn in turns)
@@ -75,7 +75,7 @@ def _shown_state(state: bytes | None, masker: Masker) -> bytes | None:
 
 
 def _shown_json(text: bytes, masker: Masker) -> bytes:
-    from coupler.agent.masked import masked
+    from coupler.agent.output import masked
 
     try:
         value = msgspec.json.decode(text)

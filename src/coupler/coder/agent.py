@@ -23,10 +23,9 @@ from coupler.workflow.editor.agent import WorkflowAgent
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coupler.agent.command import Command
-    from coupler.agent.option import Option
-    from coupler.agent.serve_options import ServeOptions
+    from coupler.agent.agent import Command, Option
     from coupler.agent.session import Session
+    from coupler.agent.startup.serve_options import ServeOptions
     from coupler.agent.turn import Turn
     from coupler.bridges.langchain.graph_agent import GraphAgent
     from coupler.schema.v1 import ContentBlock, StopReason
@@ -168,6 +167,6 @@ def _is_read_by_program(turn: Turn) -> bool:
 
 def _options(setup: Setup) -> tuple[Option, ...]:
     """The models that can be chosen."""
-    from coupler.agent.option import Select
+    from coupler.agent.agent import Select
 
     return (Select(MODEL, [*setup.models], name="Model", category="model"),)

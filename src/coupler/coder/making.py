@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from coupler.agent.loading import import_in_thread
-from coupler.agent.option import Select
+from coupler.agent.agent import Select
+from coupler.agent.startup.loading import import_in_thread
 from coupler.coder.model.provider import client_package
 from coupler.runtime.extras import need
 from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
-    from coupler.agent.command import Command
+    from coupler.agent.agent import Command
     from coupler.bridges.langchain.graph_agent import GraphAgent
     from coupler.coder.context.skills import Skills
     from coupler.coder.setup import Setup

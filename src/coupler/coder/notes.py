@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from coupler.agent.asides import NOTICES
+from coupler.agent.turn import NOTICES
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

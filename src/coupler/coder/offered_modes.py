@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from coupler.agent.mode import Mode
+from coupler.agent.agent import Mode
 from coupler.coder.profile import ProfileError
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from coupler.__about__ import __version__
 from coupler.agent.agent import Agent
-from coupler.agent.blueprint import Blueprint
-from coupler.agent.introduction import introduce
+from coupler.agent.capabilities import introduce
+from coupler.agent.factory import Blueprint
 
 if TYPE_CHECKING:
-    from coupler.agent.serve_options import ServeOptions
     from coupler.agent.session import Session
+    from coupler.agent.startup.serve_options import ServeOptions
 
 IDENTITY = "coder"
 """What the sessions are found by in the store, in the editor as in a terminal."""
@@ -51,11 +51,11 @@ class Coder:
             return CoderAgent(session, self._profile, self._model, options, has_workflows=self._has_workflows)
 
         async def forget(session_id: str, state: Any) -> None:
-            from coupler.agent import adoption
+            from coupler.agent import factory
             from coupler.coder.outputs.outputs import delete_outputs
             from coupler.runtime.threads import in_thread
 
-            await adoption.forget(session_id, state, options)
+            await factory.forget_adopted(session_id, state, options)
             await in_thread(lambda: delete_outputs(session_id))
 
         identity = f"{IDENTITY}:{self._profile}" if is_profile else IDENTITY

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from coupler.agent.project import configuration_of
+from coupler.agent.session import configuration_of
 from coupler.coder.offered_modes import first_mode
 from coupler.coder.profile import Profile, profile_of
 from coupler.config import keys

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coupler.agent.masked import TOO_DEEP
+from coupler.agent.output import TOO_DEEP
 from coupler.inspect.record_masking import Pieces, Screen, known_secrets, piece_of, with_text
 
 if TYPE_CHECKING:

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.agent import Agent
-from coupler.agent.mode import Mode
-from coupler.agent.option import Choice, Select
-from coupler.agent.text import whole_text
+from coupler.agent.agent import Agent, Choice, Mode, Select
+from coupler.agent.content import whole_text
 from coupler.client.confinement import Confinement
 from coupler.client.policy import PolicyName
 from coupler.mcp.servers import merged

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from coupler.agent.agent import Agent
+from coupler.agent.content import json_value
 from coupler.agent.errors import describe
-from coupler.agent.json_value import json_value
 from coupler.mcp.functions import Function, functions_of, result_of
 from coupler.providers.conversation import Conversation
 from coupler.providers.errors import ProviderError

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.asides import NOTICES
-from coupler.agent.json_value import json_value
-from coupler.agent.ledger import Ledger
+from coupler.agent.content import json_value
+from coupler.agent.tool_call import Ledger
+from coupler.agent.turn import NOTICES
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
 from coupler.events.events import CHANGEABLE, OPEN_STATUSES
 from coupler.providers.said import Said, Tokens

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from msgspec import UNSET
 
-from coupler.agent.permitting import ALLOWING
+from coupler.agent.permission import ALLOWING
 from coupler.client.action import action_of
 from coupler.client.policy import PermissionRequest
 from coupler.permission.action import KINDS, Action

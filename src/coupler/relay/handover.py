@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.agent.prompt_text import prompt_text
-from coupler.agent.transcript import TranscriptTurn, read_turns
+from coupler.agent.content import prompt_text
+from coupler.agent.history import TranscriptTurn, read_turns
 from coupler.events import Content, Text, ToolCall
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import ContentBlock

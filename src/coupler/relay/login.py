@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from coupler.agent.auth import Logins
 from coupler.agent.errors import AuthRequiredError
-from coupler.agent.login import Logins
 from coupler.client.errors import AgentError
 from coupler.relay.errors import as_answer
 from coupler.schema.v1 import AuthMethod, AuthMethodAgent, AuthMethodTerminal

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, json
 
-from coupler.agent.asides import COMPACTION, NOTICES, spoken_compaction, spoken_notice
-from coupler.agent.text import LONGEST_PIECE, pieces
+from coupler.agent.content import LONGEST_PIECE, pieces
+from coupler.agent.turn import COMPACTION, NOTICES, spoken_compaction, spoken_notice
 from coupler.client.errors import AgentError
 from coupler.client.lane import Lane
 from coupler.events import (
@@ -41,7 +41,7 @@ from coupler.schema.v1 import Content as ToolContent
 from coupler.schema.v1 import Terminal, TextContent, ToolCallContent
 
 if TYPE_CHECKING:
-    from coupler.agent.ledger import Ledger
+    from coupler.agent.tool_call import Ledger
     from coupler.agent.turn import Turn
 
 log = logging.getLogger("coupler.relay")

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.agent.agent import Agent
-from coupler.agent.blueprint import Blueprint
+from coupler.agent.capabilities import introduce
 from coupler.agent.errors import TARGET_FAILED
-from coupler.agent.introduction import introduce
+from coupler.agent.factory import Blueprint
 from coupler.client.errors import AgentError
 from coupler.relay.errors import as_answer
 from coupler.relay.login import RelayedLogins, relayed_method
@@ -29,8 +29,8 @@ from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.editor import Editor
-    from coupler.agent.serve_options import ServeOptions
     from coupler.agent.session import Session
+    from coupler.agent.startup.serve_options import ServeOptions
     from coupler.client.remote import RemoteAgent
 
 log = logging.getLogger("coupler.relay")

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from coupler.agent.agent import Agent
-from coupler.agent.ledger import text_content
+from coupler.agent.tool_call import text_content
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
 from coupler.client.policy import Policy

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from coupler.agent.command import Command
-from coupler.agent.mode import Mode
-from coupler.agent.option import Choice, Group, Option, Select, Toggle, Value
-from coupler.agent.settings import MODE, SettingError
+from coupler.agent.agent import Choice, Command, Group, Mode, Option, Select, Toggle, Value
+from coupler.agent.session import MODE, SettingError
 from coupler.schema.v1 import (
     AvailableCommand,
     SessionConfigBoolean,

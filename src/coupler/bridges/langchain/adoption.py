@@ -9,9 +9,9 @@ from typing import Any
 
 from langgraph.pregel import Pregel
 
-from coupler.agent.adoption import origin_of
 from coupler.agent.agent import AdoptedAgent
-from coupler.agent.serve_options import NO_OPTIONS, ServeOptions
+from coupler.agent.factory import origin_of
+from coupler.agent.startup.serve_options import NO_OPTIONS, ServeOptions
 
 UNNAMED = "LangGraph"
 """What LangGraph calls a graph that has no name."""

@@ -19,7 +19,7 @@ from coupler.bridges.langchain.middleware.plan_board import PlanBoard
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
-    from coupler.agent.question import Answer
+    from coupler.agent.elicitation import Answer
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
     from coupler.bridges.langchain.tool_calls.calls import ToolCalls

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, Proto
 from langchain.agents.middleware.types import PrivateStateAttr
 from typing_extensions import TypedDict
 
-from coupler.agent.mode import Mode
-from coupler.agent.option import Option
+from coupler.agent.agent import Mode, Option
 
 if TYPE_CHECKING:
     from langgraph.pregel import Pregel

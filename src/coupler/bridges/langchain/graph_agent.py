@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
     from langgraph.checkpoint.base import BaseCheckpointSaver
 
-    from coupler.agent.foreign import ForeignSession
+    from coupler.agent.factory import ForeignSession
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
 

@@ -82,7 +82,7 @@ def _look_at_files(section: Section, circumstances: Circumstances) -> None:
 
 
 def _look_at_rules(section: Section, circumstances: Circumstances) -> None:
-    from coupler.agent.permitting import rules_of
+    from coupler.agent.permission import rules_of
 
     try:
         rules_of(circumstances.config)

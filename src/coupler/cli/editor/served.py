@@ -150,7 +150,7 @@ def _notes_on_place(program: str) -> tuple[str, ...]:
 
 
 def _target(target: str) -> Served:
-    from coupler.agent.target import is_file, split
+    from coupler.agent.factory import is_file, split
 
     place, attribute = (target, "") if is_workflow(target) else split(target)
     if not is_file(place) and not is_workflow(place):

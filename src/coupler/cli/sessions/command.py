@@ -147,7 +147,7 @@ def show(id: str, full: bool, store: str | None) -> None:
       coupler sessions show 3f9a1c2b
       coupler sessions show 3f9a1c2b --full
     """
-    from coupler.agent.transcript import read_turns
+    from coupler.agent.history import read_turns
     from coupler.cli.sessions.reading import lines_of, writer
     from coupler.cli.unshown import shown_record, shown_turns
 
@@ -183,7 +183,7 @@ def export(id: str, format: str, output: str, store: str | None) -> None:
       coupler sessions export 3f9a1c2b --output review.md
       coupler sessions export 3f9a1c2b --format json
     """
-    from coupler.agent.transcript import read_turns
+    from coupler.agent.history import read_turns
     from coupler.cli.sessions.json import to_json
     from coupler.cli.sessions.markdown import to_markdown
     from coupler.cli.unshown import shown_record, shown_turns

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from coupler.agent.transcript import Happening, TranscriptTurn, Unreadable
+from coupler.agent.history import Happening, TranscriptTurn, Unreadable
 from coupler.cli.sessions.wording import quiet_json, timestamp
 from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
 

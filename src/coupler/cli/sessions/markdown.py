@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from coupler.agent.transcript import Outcome, Told, TranscriptTurn, Unreadable
+from coupler.agent.history import Outcome, Told, TranscriptTurn, Unreadable
 from coupler.cli.sessions import passages
 from coupler.cli.sessions.passages import Passage
 from coupler.cli.sessions.wording import clean, one_line, universal_time

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from coupler.agent.ledger import CANCELLED_META
-from coupler.agent.transcript import Outcome, Told, TranscriptTurn
+from coupler.agent.history import Outcome, Told, TranscriptTurn
+from coupler.agent.tool_call import CANCELLED_META
 from coupler.cli.sessions.wording import clean, one_line, quiet_json, size
 from coupler.events import Compaction, Notice, Plan, ToolCall
 
@@ -100,7 +100,7 @@ def spoken_notice(notice: Notice) -> str:
 
 def spoken_compaction(compaction: Compaction) -> str:
     """That the agent shortened its context."""
-    from coupler.agent.asides import spoken_compaction as spoken
+    from coupler.agent.turn import spoken_compaction as spoken
 
     if compaction.status == "in_progress":
         return "Summarizing the earlier conversation was not finished."

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING
 
-from coupler.agent.transcript import Outcome, Told, TranscriptTurn, Unreadable
+from coupler.agent.history import Outcome, Told, TranscriptTurn, Unreadable
 from coupler.cli.sessions import passages
 from coupler.cli.sessions.passages import Passage
 from coupler.cli.sessions.wording import (

@@ -24,7 +24,7 @@ from langchain_core.messages import AnyMessage, HumanMessage, RemoveMessage
 from langgraph.runtime import Runtime
 from langgraph.types import Command as StateChange
 
-from coupler.agent.command import Command, invoked
+from coupler.agent.agent import Command, invoked
 from coupler.agent.errors import describe
 from coupler.bridges.langchain.current import Current, current
 from coupler.bridges.langchain.stream.failures import CONTEXT, trouble_of

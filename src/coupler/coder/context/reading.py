@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coupler.agent.editor_files import EditorFiles
 from coupler.agent.errors import EditorError
+from coupler.agent.files import EditorFiles
 from coupler.permission.patterns import is_sensitive
 from coupler.runtime import files
 from coupler.runtime.files import FilePath, OutsideRootsError, UnsuitableFileError, find_inside

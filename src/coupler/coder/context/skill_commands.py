@@ -8,7 +8,7 @@ from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 
-from coupler.agent.command import invoked
+from coupler.agent.agent import invoked
 from coupler.bridges.langchain.current import current
 from coupler.coder.context.reading import Reader
 from coupler.coder.context.skills import Skills, skill_text

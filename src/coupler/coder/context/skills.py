@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 
 from langchain_core.tools import BaseTool
 
-from coupler.agent.command import Command
+from coupler.agent.agent import Command
 from coupler.agent.session import Session
 from coupler.bridges.langchain.editor.tool_use import running_prompt, session_tool, tool_use
 from coupler.bridges.langchain.tool_calls.own_title import naming_text

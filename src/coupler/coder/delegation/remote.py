@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from coupler.agent.ledger import text_content
+from coupler.agent.tool_call import text_content
 from coupler.catalogue.choice import chosen_for
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received

@@ -23,8 +23,8 @@ from coupler.runtime.directories import NoHomeError, data_directory
 from coupler.runtime.process import Ring
 
 if TYPE_CHECKING:
+    from coupler.agent.output import Veil
     from coupler.agent.session import Session
-    from coupler.agent.veil import Veil
 
 log = logging.getLogger("coupler.coder")
 

@@ -13,9 +13,7 @@ from weakref import WeakKeyDictionary
 from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
-from coupler.agent.form import Form, FormError
-from coupler.agent.question import MOST_CHOICES, Answer, ask_in_call
-from coupler.agent.sensitive import asks_for_secret
+from coupler.agent.elicitation import MOST_CHOICES, Answer, Form, FormError, ask_in_call, asks_for_secret
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
 from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.session_memory import forget, keep, recalled

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from langchain_core.tools import BaseTool
 
 from coupler import acp
-from coupler.agent.question import ask_in_call
+from coupler.agent.elicitation import ask_in_call
 from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
 from coupler.bridges.langchain.middleware.plan_board import steps_in
 from coupler.coder.offered_modes import ACCEPT_EDITS, INTERACTIVE, PLANNING
@@ -15,7 +15,7 @@ from coupler.permission.action import Action
 from coupler.schema.v1 import PermissionOption, PermissionToolCall
 
 if TYPE_CHECKING:
-    from coupler.agent.permitting import Permission
+    from coupler.agent.permission import Permission
     from coupler.agent.session import Session
 
 LONGEST_PLAN = 30_000

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coupler.agent.target import is_file, split
+from coupler.agent.factory import is_file, split
 from coupler.catalogue.choice import Chosen, chosen_for
 from coupler.catalogue.lookup import is_coder
 from coupler.client.errors import AgentError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from coupler.agent.permitting import rules_of
+from coupler.agent.permission import rules_of
 from coupler.client.action import action_of
 from coupler.client.rules import Rules, is_reading
 from coupler.permission.engine import Choices, Permissions, Verdict

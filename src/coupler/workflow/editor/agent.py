@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.agent.agent import Agent
-from coupler.agent.command import Command
-from coupler.agent.serve_options import NO_STORE
+from coupler.agent.agent import Agent, Command
+from coupler.agent.startup.serve_options import NO_STORE
 from coupler.config.lookup import ConfigError
 from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from coupler.agent.kept_trust import KeptTrust
+from coupler.agent.session import KeptTrust
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import declared_secrets
 from coupler.workflow.editor.arguments import hint_of, words_in
@@ -19,7 +19,7 @@ from coupler.workflow.language.trusting import untrusted_files
 from coupler.workflow.packages import need_packages
 
 if TYPE_CHECKING:
-    from coupler.agent.command import Command
+    from coupler.agent.agent import Command
     from coupler.agent.turn import Turn
     from coupler.store.runs import RunRecord
     from coupler.workflow.editor.typed import Typed

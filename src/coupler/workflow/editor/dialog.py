@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from coupler.agent.ledger import text_content
-from coupler.agent.text import BLOCKS, whole_text
+from coupler.agent.content import BLOCKS, whole_text
+from coupler.agent.tool_call import text_content
 from coupler.permission.action import KINDS
 from coupler.schema.v1 import (
     Content,

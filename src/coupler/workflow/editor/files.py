@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coupler.agent.editor_files import EditorFiles
+from coupler.agent.files import EditorFiles
 from coupler.runtime.files import FilePath, OutsideRootsError, find_inside
 
 if TYPE_CHECKING:

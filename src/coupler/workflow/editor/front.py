@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.permitting import ALLOWING
+from coupler.agent.permission import ALLOWING
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
     CompleteElicitationNotification,

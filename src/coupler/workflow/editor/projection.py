@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.ledger import text_content
-from coupler.agent.text import whole_text
+from coupler.agent.content import whole_text
+from coupler.agent.tool_call import text_content
 from coupler.events import Text
 from coupler.events import Thought as Thinking
 from coupler.permission.action import KINDS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coupler.agent.command import Command
+from coupler.agent.agent import Command
 from coupler.config.lookup import ConfigError, project_workflows, shown, workflows_directory
 from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.editor.arguments import hint_of

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from coupler.agent.ledger import text_content
-from coupler.agent.text import whole_text
+from coupler.agent.content import whole_text
+from coupler.agent.tool_call import text_content
 from coupler.schema.v1 import ToolCallLocation
 from coupler.workflow.agents.telling import bounded
 from coupler.workflow.editor.meta import Meta, Origin, with_outcome
 from coupler.workflow.editor.wording import line_of_part, number_of, title_of_part, title_of_step
 
 if TYPE_CHECKING:
-    from coupler.agent.ledger import Ledger
+    from coupler.agent.tool_call import Ledger
     from coupler.agent.turn import Turn
     from coupler.workflow.journal.happenings import (
         PartFinished,

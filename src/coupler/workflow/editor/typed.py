@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from coupler.agent.prompt_text import prompt_text
+from coupler.agent.content import prompt_text
 from coupler.schema.v1 import (
     BlobResourceContents,
     ContentBlock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from coupler.agent.text import pieces, whole_text
+from coupler.agent.content import pieces, whole_text
 from coupler.events import Text, Thought
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from coupler.workflow.errors import InputError
 from coupler.workflow.language.inputs import usage
 
 if TYPE_CHECKING:
-    from coupler.agent.command import Command
+    from coupler.agent.agent import Command
     from coupler.store.runs import RunRecord
     from coupler.workflow.editor.front import Waiting
     from coupler.workflow.journal.happenings import PartFinished, PartStarted, RunFinished

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from coupler.__about__ import __version__
 from coupler.agent.agent import Agent
-from coupler.agent.blueprint import Blueprint
-from coupler.agent.introduction import introduce
+from coupler.agent.capabilities import introduce
+from coupler.agent.factory import Blueprint
 
 if TYPE_CHECKING:
-    from coupler.agent.serve_options import ServeOptions
     from coupler.agent.session import Session
+    from coupler.agent.startup.serve_options import ServeOptions
 
 IDENTITY = "workflows"
 """What the sessions are found by in the store, with the path of the file behind."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from coupler.agent.target import split
+from coupler.agent.factory import split
 from coupler.workflow.language.definition import Agent, Converse, Workflow, all_steps, lists_of
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

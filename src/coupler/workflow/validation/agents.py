@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coupler.agent.target import split
+from coupler.agent.factory import split
 from coupler.config.lookup import ConfigError, shown
 from coupler.workflow.language.definition import Agent, Converse, Position, Workflow
 from coupler.workflow.validation.fields import profiles_of

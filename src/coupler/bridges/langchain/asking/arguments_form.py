@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from coupler.agent.form import Form
+from coupler.agent.elicitation import Form
 from coupler.bridges.langchain.tool_calls.arguments import Arguments
 from coupler.fields import readable
 from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField

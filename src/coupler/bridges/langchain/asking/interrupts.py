@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from langgraph.types import Command, Interrupt
 
-from coupler.agent.form import Form, FormError
-from coupler.agent.json_value import json_value
-from coupler.agent.question import ASKED_IN_CHAT, is_for_chat
-from coupler.agent.sensitive import names_secret
+from coupler.agent.content import json_value
+from coupler.agent.elicitation import ASKED_IN_CHAT, Form, FormError, is_for_chat, names_secret
 from coupler.bridges.langchain.asking.permission import DECISIONS, USUAL, Decision, DecisionName, permit
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 from langchain_core.messages import ToolMessage
 from msgspec import UNSET
 
-from coupler.agent.json_value import json_value
+from coupler.agent.content import json_value
 from coupler.bridges.langchain.asking.arguments_form import arguments_form
 from coupler.bridges.langchain.current import HeldUpError
 from coupler.bridges.langchain.tool_calls.arguments import Arguments
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from langchain_core.messages import ToolCall
     from langchain_core.tools import BaseTool
 
-    from coupler.agent.permitting import Permitting
+    from coupler.agent.permission import Permitting
     from coupler.bridges.langchain.current import Current
     from coupler.bridges.langchain.tool_calls.calls import ToolCalls
     from coupler.permission.engine import Verdict
@@ -271,7 +271,7 @@ def _as_asked(
 
 
 def _text(message: str) -> Any:
-    from coupler.agent.ledger import text_content
+    from coupler.agent.tool_call import text_content
 
     return text_content(message)
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from coupler.agent.call import LAST_LINE
+from coupler.agent.tool_call import LAST_LINE
 from coupler.bridges.langchain.editor.excerpt import MOST_LINES, Excerpt, cut, excerpt, lines_from
 from coupler.bridges.langchain.editor.finding.lines import lines_of
 from coupler.bridges.langchain.editor.tool_use import ToolUse, permitted_use, place_of, readable_place

@@ -20,8 +20,8 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from msgspec import UNSET
 from pydantic import Field
 
-from coupler.agent.call import Call
 from coupler.agent.errors import EditorError, NotPermittedError
+from coupler.agent.tool_call import Call
 from coupler.bridges.langchain.current import Current, HeldUpError, current
 from coupler.bridges.langchain.tool_calls.arguments import absolute, relative
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall

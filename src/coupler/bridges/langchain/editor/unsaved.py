@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from coupler.agent.editor_files import EditorFiles
 from coupler.agent.errors import EditorError
+from coupler.agent.files import EditorFiles
 from coupler.runtime.files import OutsideRootsError, UnsuitableFileError, find_inside
 from coupler.runtime.paths import is_below
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 
-from coupler.agent.project import configuration_of
+from coupler.agent.session import configuration_of
 from coupler.bridges.langchain.mcp.names import Names, Prefix, checked
 from coupler.bridges.langchain.mcp.tool import McpTool
 from coupler.config import keys

@@ -14,9 +14,8 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
-from coupler.agent.call import Call
-from coupler.agent.mcp import CALL_LIMIT
-from coupler.agent.mcp_attendance import CallAttendant
+from coupler.agent.mcp_servers import CALL_LIMIT, CallAttendant
+from coupler.agent.tool_call import Call
 from coupler.bridges.langchain.current import Current, HeldUpError, current
 from coupler.bridges.langchain.mcp.result import message_content
 from coupler.bridges.langchain.tool_calls.joined_call import JoinedCall

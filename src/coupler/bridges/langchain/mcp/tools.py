@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from langchain_core.tools import BaseTool
 
-from coupler.agent.asides import NOTICES
+from coupler.agent.turn import NOTICES
 from coupler.bridges.langchain.current import current
 from coupler.bridges.langchain.mcp.names import Names, Prefix, checked
 from coupler.bridges.langchain.mcp.tool import McpTool

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from coupler.agent import mode as agent_mode
+from coupler.agent import agent as agent_mode
 from coupler.bridges.langchain.asking.tool_rules import KIND, RuleLike, ToolRules, checked_pattern, fits
 from coupler.bridges.langchain.tool_calls.kinds import CHANGING
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 
-from coupler.agent.option import Select
+from coupler.agent.agent import Select
 from coupler.bridges.langchain.current import current
 from coupler.bridges.langchain.declared import Declared, marked_schema
 from coupler.bridges.langchain.middleware.chat_model import chosen_model

@@ -11,7 +11,7 @@ from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, Too
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool
 
-from coupler.agent.mode import declared_modes
+from coupler.agent.agent import declared_modes
 from coupler.bridges.langchain.addition import with_prompt
 from coupler.bridges.langchain.asking.permission import permit, permit_and_wait, refusal
 from coupler.bridges.langchain.current import Current, current

@@ -13,7 +13,7 @@ from weakref import WeakSet
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langgraph.runtime import Runtime
 
-from coupler.agent.json_value import json_value
+from coupler.agent.content import json_value
 from coupler.agent.session import Session
 from coupler.agent.turn import Turn
 from coupler.bridges.langchain.current import Current, current

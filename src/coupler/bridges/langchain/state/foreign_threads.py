@@ -12,8 +12,8 @@ import msgspec
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from msgspec import Raw
 
-from coupler.agent.foreign import ForeignSession
-from coupler.agent.json_value import json_value
+from coupler.agent.content import json_value
+from coupler.agent.factory import ForeignSession
 from coupler.bridges.langchain.stream.content import blocks_of, citations, for_client
 from coupler.bridges.langchain.tool_calls.presentation import Presentation
 from coupler.events import Content, Text, Thought, ToolOutput, ToolUpdate

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from coupler.agent.project import configuration_of
-from coupler.agent.serve_options import NO_STORE
+from coupler.agent.session import configuration_of
+from coupler.agent.startup.serve_options import NO_STORE
 from coupler.bridges.langchain.state.saver_in_threads import SaverInThreads, Work
 from coupler.bridges.langchain.state.serializer import Serializer
 from coupler.config import keys

@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from coupler.agent.json_value import json_value
+from coupler.agent.content import json_value
 
 DEEPEST = 6
 """Levels of a state that are looked into; what is deeper is kept as it looks."""

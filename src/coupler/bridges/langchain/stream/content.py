@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from langchain_core.messages import HumanMessage
 from msgspec import UNSET, to_builtins
 
-from coupler.agent.prompt_text import prompt_text
+from coupler.agent.content import prompt_text
 from coupler.schema.base import Unknown
 from coupler.schema.v1 import (
     AudioContent,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from coupler.agent.text import BLOCKS, LONGEST_PIECE, pieces
+from coupler.agent.content import BLOCKS, LONGEST_PIECE, pieces
 from coupler.bridges.langchain.stream.content import SILENT, citations, for_client
 from coupler.bridges.langchain.tool_calls.calls import LONGEST_ID
 from coupler.events import Content, Thought

@@ -20,8 +20,8 @@ from langchain_core.messages import (
 from langgraph.types import Command, Interrupt
 from msgspec import UNSET
 
-from coupler.agent.asides import COMPACTION, NOTICES
 from coupler.agent.errors import describe
+from coupler.agent.turn import COMPACTION, NOTICES
 from coupler.bridges.langchain.stream.content import blocks_of
 from coupler.bridges.langchain.stream.failures import stop_of_message, trouble_of
 from coupler.bridges.langchain.stream.filters import Filters, HeldRun

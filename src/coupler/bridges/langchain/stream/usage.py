@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from coupler.agent.asides import MOST_TOKENS, tokens, usage
+from coupler.agent.turn import MOST_TOKENS, tokens, usage
 
 if TYPE_CHECKING:
     from langchain_core.messages import AIMessage

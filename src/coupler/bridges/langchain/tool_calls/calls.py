@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET
 
-from coupler.agent.json_value import json_value
-from coupler.agent.ledger import cancelled_meta, text_content
+from coupler.agent.content import json_value
+from coupler.agent.tool_call import cancelled_meta, text_content
 from coupler.bridges.langchain.tool_calls.partial_json import partial_object
 from coupler.schema.v1 import Content, Diff, Terminal, TextContent, ToolCallContent
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
 
-    from coupler.agent.ledger import Ledger
+    from coupler.agent.tool_call import Ledger
     from coupler.agent.turn import Turn
     from coupler.bridges.langchain.tool_calls.presentation import Presentation
     from coupler.schema.v1 import ContentBlock, ToolCallLocation

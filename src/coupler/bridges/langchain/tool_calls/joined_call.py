@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from coupler.agent.call import Call, step_into, step_out_of
+from coupler.agent.tool_call import Call, step_into, step_out_of
 from coupler.schema.v1 import ToolCallContent, ToolKind
 
 if TYPE_CHECKING:

@@ -210,7 +210,7 @@ def _as_item(item: Any) -> ToolCallContent:
 
 
 def _block(item: Any) -> ContentBlock:
-    from coupler.agent.text import block
+    from coupler.agent.content import block
 
     return block(item, "what a tool call shows")
 

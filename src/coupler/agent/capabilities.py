@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from coupler.agent.agent import AdoptedAgent, Agent, FunctionAgent, accepted_blocks
-from coupler.agent.memory import TERMINAL_LOGIN, is_installed
-from coupler.agent.serve_options import FORK, NO_OPTIONS, NO_STORE, ServeOptions
+from coupler.agent.startup.early_answer import TERMINAL_LOGIN, is_installed
+from coupler.agent.startup.serve_options import FORK, NO_OPTIONS, NO_STORE, ServeOptions
 from coupler.schema.decoding import decode
 from coupler.schema.methods import PROTOCOL_VERSION
 from coupler.schema.v1 import (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import logging
 import os.path
@@ -16,26 +17,26 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from coupler.agent.agent import Agent
-from coupler.agent.blueprint import Backing, Blueprint
+from coupler.agent.capabilities import introduce
 from coupler.agent.errors import TARGET_FAILED, describe
-from coupler.agent.forecast import Forecast
-from coupler.agent.garbage import kept_while_importing
-from coupler.agent.introduction import introduce
-from coupler.agent.memory import Memory, Record
-from coupler.agent.target import Served, TargetError, blueprint_of, load
+from coupler.agent.factory import Backing, Blueprint, Served, TargetError, blueprint_of, load
+from coupler.agent.session import BOOLEANS
+from coupler.agent.startup.early_answer import Memory, Record
 from coupler.redaction.known_secrets import environment_masker
 from coupler.runtime.extras import MissingExtraError
-from coupler.schema.v1 import InitializeResponse
+from coupler.schema.decoding import DecodingError, decode
+from coupler.schema.v1 import InitializeResponse, NewSessionResponse
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
+
 
 log = logging.getLogger("coupler.agent")
 
@@ -54,7 +55,7 @@ HEAD_START = 0.1
 SWITCH_INTERVAL = 0.0005
 """Seconds after which the thread that imports lets the loop go on."""
 
-_NOT_THE_TARGET = ("<frozen", os.path.dirname(__file__), os.path.dirname(importlib.__file__))
+_NOT_THE_TARGET = ("<frozen", os.path.dirname(os.path.dirname(__file__)), os.path.dirname(importlib.__file__))
 
 
 class Loading:
@@ -262,3 +263,93 @@ def _place(error: BaseException) -> str:
         if not frame.filename.startswith(_NOT_THE_TARGET):
             return f" ({frame.filename}, line {frame.lineno})"
     return ""
+
+
+# What the next new session of a target will be told, as an earlier start knew it.
+#
+# A heavy target takes seconds to import, and an editor shows nothing before its session is there. So a new
+# session is answered at once with what the last one was told. Its agent comes when the target is imported,
+# and whatever the client asks about the session meanwhile waits for it.
+
+
+class Foresight(Protocol):
+    """Knows more of a target's sessions than there is of the target."""
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """What new sessions will be told; None if it is not known, or if the target is there."""
+        ...
+
+    def foresee(self, blueprint: Blueprint, session: Session) -> None:
+        """A session was made: learn of it for the next start."""
+        ...
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Holds for one target; the record that has it sees to that."""
+
+    identity: str
+    store: str | None
+    told: str
+    """The answer that a session began with, as JSON; its id is left empty."""
+    booleans: bool
+    """Whether that was told to a client that knows boolean options."""
+
+    @classmethod
+    def of(cls, blueprint: Blueprint, session: Session) -> Forecast | None:
+        """What a session that was just made says of the next; None if that one may have to be refused."""
+        if blueprint.introduction.auth_methods or blueprint.backing is not None:
+            return None
+        told = NewSessionResponse("", session.settings.as_modes(), session.settings.as_options())
+        booleans = session.editor.offers(BOOLEANS)
+        return cls(blueprint.identity, blueprint.store, msgspec.json.encode(told).decode(), booleans)
+
+    @classmethod
+    def recalled(cls, kept: Any) -> Forecast | None:
+        """What a record has of it; None if somebody has edited that, or there is none."""
+        try:
+            forecast = msgspec.convert(kept, cls)
+            forecast.answer("")
+        except (msgspec.ValidationError, DecodingError):
+            return None
+        return forecast
+
+    def answer(self, session_id: str) -> NewSessionResponse:
+        """What a new session is told."""
+        told = decode(NewSessionResponse, self.told.encode(), "client")
+        return msgspec.structs.replace(told, session_id=session_id)
+
+
+# Garbage that refers to itself, looked for where it can be, and less often.
+#
+# Python looks through all objects for it again and again. A heavy target has imported hundreds of thousands
+# of them that will never be garbage, and what a model streams makes new ones that live until its answer is
+# complete: a good part of the time of a turn would go into looking, and every look holds up all sessions.
+
+
+NEW_OBJECTS = 10_000
+"""How many objects more there are before it is looked among the new ones; Python's own are 700 or 2,000."""
+
+GROWTH = 0.4
+"""The same as a share of the objects that are there: a heavy target's answers have more of them, too."""
+
+
+@contextlib.contextmanager
+def kept_while_importing() -> Iterator[None]:
+    """Look for none meanwhile: what is imported stays."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def look_less_often() -> None:
+    """Leave alone what is there now, and look for garbage among many new objects, not among few."""
+    new, *older = gc.get_threshold()
+    # Who has turned it off, or looks even less often, knows why.
+    if gc.isenabled() and 0 < new < NEW_OBJECTS:
+        gc.freeze()
+        gc.set_threshold(max(NEW_OBJECTS, int(GROWTH * gc.get_freeze_count())), *older)

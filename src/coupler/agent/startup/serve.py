@@ -15,23 +15,23 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.connection import AgentConnection
-from coupler.agent.departure import has_input, hung_up, watched_for
-from coupler.agent.ending import (
+from coupler.agent.factory import Served, capture
+from coupler.agent.startup.early_answer import Greeting, Memory, Record
+from coupler.agent.startup.loading import Loading, look_less_often
+from coupler.agent.startup.serve_options import ServeOptions, drafts_option, store_option
+from coupler.agent.startup.shutdown import (
     LAST_MOMENT,
+    Watchdog,
     begin,
     call_off_exit,
     end_on_signals,
     exit_soon,
+    has_input,
+    hung_up,
     leave,
     own_signals,
+    watched_for,
 )
-from coupler.agent.garbage import look_less_often
-from coupler.agent.hello import Greeting
-from coupler.agent.loading import Loading
-from coupler.agent.memory import Memory, Record
-from coupler.agent.serve_options import ServeOptions, drafts_option, store_option
-from coupler.agent.target import Served, capture
-from coupler.agent.watchdog import Watchdog
 from coupler.redaction.log_filter import keep_secrets_from_logs
 from coupler.runtime.logs import send_logs_to_stderr
 from coupler.wire.frames import DEFAULT_LIMIT

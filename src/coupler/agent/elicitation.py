@@ -12,20 +12,43 @@ what. Only the cancel of the turn is an exception, as everywhere.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, overload
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Struct, UnsetType
 
-from coupler.agent.call import Call, innermost_call
+from coupler.agent.content import whole_text
 from coupler.agent.errors import EditorError
-from coupler.agent.form import Form, FormError
-from coupler.agent.sensitive import asks_for_secret, ends_in_secret
-from coupler.agent.text import whole_text
-from coupler.fields.form_fields import LONGEST_URL, Option, TextField, problem_of
+from coupler.agent.tool_call import Call, innermost_call
+from coupler.fields.form_fields import (
+    LONGEST_URL,
+    MOST_FIELDS,
+    ChoiceField,
+    ChoicesField,
+    Field,
+    FormError,
+    NumberField,
+    Option,
+    SwitchField,
+    TextField,
+    problem_of,
+)
+from coupler.fields.schema_forms import outline
+from coupler.fields.type_forms import (
+    SINGLE,
+    WITH_FIELDS,
+    fields_of_type,
+    own_docstring,
+    read_type,
+    single_field,
+)
 from coupler.redaction.known_secrets import beginning_of
+from coupler.schema import v1
 from coupler.schema.base import DecodingError
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
@@ -46,6 +69,7 @@ from coupler.wire.messages import CANCELLED, RpcError
 if TYPE_CHECKING:
     from coupler.agent.editor import Editor
     from coupler.agent.turn import Turn
+
 
 T = TypeVar("T")
 
@@ -91,8 +115,12 @@ class Answer(Struct, Generic[T], frozen=True):
 
 @overload
 async def ask(turn: Turn, message: str, spec: type[T]) -> Answer[T]: ...
+
+
 @overload
 async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]: ...
+
+
 async def ask(turn: Turn, message: str, spec: object) -> Answer[Any]:
     """Ask for what `spec` describes; see `Form.of` for what that can be."""
     form: Form[Any] = Form.of(spec)
@@ -297,3 +325,275 @@ def _secret_in(query: str) -> str | None:
         if value and ends_in_secret(name):
             return f"its parameter {name[:50]!r} looks like a secret: let the page ask for it"
     return None
+
+
+# A form: what an agent wants to know, from a type or a JSON Schema, and what the user made of it.
+#
+#     Form.of(Settings)                   a dataclass, a msgspec Struct, a TypedDict, a pydantic model
+#     Form.of(Literal["small", "large"])  one value: an Enum, bool, int, float, str, date, list of choices
+#     Form.of({"type": "object", …})      a flat JSON Schema
+#
+# Titles and descriptions come from `Annotated[int, msgspec.Meta(title=…, ge=1)]`, a dataclass field's
+# `metadata`, pydantic's `Field`, or the schema; the description of the form is the class's docstring.
+
+
+__all__ = ["Form", "FormError"]
+
+MOST_OPTIONS = 1_000
+"""Choices of one field."""
+LONGEST_PROBLEM = 500
+"""Characters of what a type finds wrong with a value."""
+
+YES, NO = "Yes", "No"
+
+Build = Callable[[dict[str, Any]], Any]
+
+
+class Form(Generic[T]):
+    """Fields, and what is made of their values."""
+
+    def __init__(
+        self, fields: list[Field], build: Build, *, title: str | None = None, description: str | None = None
+    ) -> None:
+        if not fields:
+            raise ValueError("the form has no field: there is nothing to ask")
+        if len(fields) > MOST_FIELDS:
+            raise ValueError(f"the form has more than {MOST_FIELDS} fields: ask for less at once")
+        for field in fields:
+            _refuse_too_many_options(field)
+            _refuse_secret_field(field)
+        self.fields = tuple(fields)
+        self.title = title
+        self.description = description
+        self._build = build
+
+    @overload
+    @staticmethod
+    def of(spec: type[T]) -> Form[T]: ...
+    @overload
+    @staticmethod
+    def of(spec: object) -> Form[Any]: ...
+    @staticmethod
+    def of(spec: Any) -> Form[Any]:
+        """The form for a type or a JSON Schema; ValueError says which field cannot be in one, and why."""
+        if isinstance(spec, Form):
+            return spec
+        if isinstance(spec, Mapping):
+            return _of_schema(spec)
+        if isinstance(spec, type) and hasattr(spec, "model_json_schema") and hasattr(spec, "model_validate"):
+            return _of_model(spec)
+        return _of_type(spec)
+
+    @property
+    def schema(self) -> v1.ElicitationSchema:
+        """The form as clients are told of it."""
+        return v1.ElicitationSchema(
+            title=self.title or UNSET,
+            properties={field.name: field.as_property() for field in self.fields},
+            required=tuple(field.name for field in self.fields if field.required) or UNSET,
+            description=self.description or UNSET,
+        )
+
+    @property
+    def sole_choice(self) -> tuple[Option, ...] | None:
+        """The answers, if the form is one choice or a yes or no: it can be asked without a form then."""
+        if len(self.fields) != 1:
+            return None
+        match self.fields[0]:
+            case ChoiceField() as field:
+                return field.options
+            case SwitchField():
+                return (Option("yes", YES, True), Option("no", NO, False))
+        return None
+
+    def parse(self, content: object) -> T:
+        """What the client sent, as the type that was asked for; raises `FormError`.
+
+        What the form did not ask for is left out.
+        """
+        if not isinstance(content, Mapping):
+            raise FormError("expected the values of the form's fields")
+        return self._made(
+            {field.keyword: value for field in self.fields if (value := _read(field, content)) is not UNSET}
+        )
+
+    def choose(self, option: Option) -> T:
+        """The result of one of `sole_choice`."""
+        return self._made({self.fields[0].keyword: option.value})
+
+    def explain(self) -> str:
+        """What is to be answered, in words, for clients that show text only."""
+        if [field.name for field in self.fields] == [SINGLE]:
+            return f"Please answer with {self.fields[0].expected()}."
+        lines = [
+            f"- {field.title}: {field.expected()}"
+            + ("" if field.required else " (optional)")
+            + (f". {field.description}" if field.description else "")
+            for field in self.fields
+        ]
+        return "Please answer with:\n\n" + "\n".join(lines)
+
+    def _made(self, values: dict[str, Any]) -> T:
+        try:
+            made: T = self._build(values)
+        except FormError:
+            raise
+        except (ValueError, TypeError) as error:
+            # What the type itself checks, for example in `__post_init__`.
+            raise FormError(_shortened(error) or type(error).__name__) from None
+        return made
+
+
+def _read(field: Field, content: Mapping[Any, Any]) -> Any:
+    if field.name in content:
+        return field.read(content[field.name])
+    if field.required:
+        raise FormError("is missing", field.name)
+    return field.absent
+
+
+def _of_type(spec: object) -> Form[Any]:
+    read = read_type(spec)
+    if not isinstance(read, WITH_FIELDS):
+        return Form([single_field(read, spec)], _single_value)
+    return Form(fields_of_type(read), lambda values: read.cls(**values), description=own_docstring(read.cls))
+
+
+def _of_schema(schema: Mapping[str, Any]) -> Form[Any]:
+    found = outline(schema)
+    build: Build = _single_value if found.is_single else dict
+    return Form(found.fields, build, title=found.title, description=found.description)
+
+
+def _of_model(model: Any) -> Form[Any]:
+    found = outline(model.model_json_schema())
+    if found.is_single:
+        raise ValueError(
+            f"the model {model.__name__} has no fields of its own: give the type that it is made of"
+        )
+
+    def build(values: dict[str, Any]) -> Any:
+        try:
+            return model.model_validate(values)
+        except ValueError as error:
+            raise _model_error(error) from None
+
+    return Form(found.fields, build, title=found.title, description=found.description)
+
+
+def _single_value(values: dict[str, Any]) -> Any:
+    return values.get(SINGLE)
+
+
+def _model_error(error: ValueError) -> FormError:
+    """The first thing that pydantic found, without its links and without the value."""
+    errors = getattr(error, "errors", None)
+    first = next(iter(errors()), None) if callable(errors) else None
+    if not isinstance(first, Mapping):
+        return FormError(_shortened(error))
+    place = first.get("loc") or (None,)
+    return FormError(_shortened(first.get("msg")), None if place[0] is None else str(place[0]))
+
+
+def _shortened(problem: object) -> str:
+    return beginning_of(str(problem), LONGEST_PROBLEM)
+
+
+def _refuse_too_many_options(field: Field) -> None:
+    if isinstance(field, ChoiceField | ChoicesField) and len(field.options) > MOST_OPTIONS:
+        raise ValueError(f"the field {field.name!r:.100} has more than {MOST_OPTIONS} choices: offer less")
+
+
+def is_secret(field: Field) -> bool:
+    """Whether a secret is asked for. Only what is typed can be one: a choice cannot give one away."""
+    labels = (field.name, field.keyword, field.title)
+    match field:
+        case TextField():
+            is_named = field.format == "password" or any(map(names_secret, labels))
+        case NumberField():
+            is_named = any(map(names_secret_number, labels))
+        case _:
+            return False
+    return is_named or asks_for_secret(field.description or "")
+
+
+def _refuse_secret_field(field: Field) -> None:
+    if is_secret(field):
+        raise ValueError(
+            f"the field {field.name!r:.100} looks like a secret, and forms are no place for one: "
+            "ask for secrets with turn.ask_url"
+        )
+
+
+# Whether something asks for a secret: what a user types into a form passes clients, models and logs.
+
+
+WORDS = frozenset(
+    {
+        *("password", "passwd", "pwd", "passphrase", "passcode", "secret", "token", "credential", "apikey"),
+        *("otp", "cvv", "cvc", "pin", "ssn"),
+    }
+)
+PAIRS = frozenset(
+    (
+        "api key",
+        "access key",
+        "private key",
+        "secret key",
+        "signing key",
+        "encryption key",
+        "ssh key",
+        "license key",
+        "recovery code",
+        "security code",
+        "verification code",
+        "backup code",
+        "seed phrase",
+        "recovery phrase",
+        "card number",
+    )
+)
+INSIDE = ("password", "passwd", "passphrase", "apikey", "authtoken", "accesstoken", "privatekey")
+"""What is a secret even as a part of a word."""
+
+COUNTED = frozenset({"token", "credential", "secret"})
+"""Words that a number counts: `max_tokens` is no secret."""
+
+_WANTED = re.compile(r"\b(?:your|enter|type|paste|provide|supply|input)\b([^.!?\n]{0,60})", re.IGNORECASE)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a name, such as `apiKey` or `db_password`, is that of a secret."""
+    words = _words(name)
+    return (
+        any(word in WORDS for word in words)
+        or any(f"{first} {second}" in PAIRS for first, second in pairwise(words))
+        or any(part in "".join(words) for part in INSIDE)
+    )
+
+
+def names_secret_number(name: str) -> bool:
+    """The same for a number, which is more often a count of tokens than one of them."""
+    return names_secret(" ".join(word for word in _words(name) if word not in COUNTED))
+
+
+def ends_in_secret(name: str) -> bool:
+    """Whether the last words of a name are a secret's: `access_token` is one, `token_type` is not."""
+    words = _words(name)
+    return bool(words) and (names_secret(words[-1]) or " ".join(words[-2:]) in PAIRS)
+
+
+def asks_for_secret(text: str) -> bool:
+    """Whether a sentence wants the user to give a secret away: "Enter your API key"."""
+    return any(names_secret(match[1]) for match in _WANTED.finditer(_plain(text)))
+
+
+def _words(name: str) -> list[str]:
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", _plain(name))
+    words = re.findall(r"[^\W_]+", apart.casefold())
+    # Plurals are secrets as well.
+    return [word[:-1] if word.endswith("s") and word[:-1] in WORDS else word for word in words]
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)

@@ -1,4 +1,4 @@
-"""Logging in: the methods that an agent declares, and whether one of them is satisfied.
+"""Authentication methods: what an agent declares, and whether one is satisfied.
 
     Login("key", "API key", "Set EXAMPLE_KEY", check=lambda: "EXAMPLE_KEY" in os.environ)
     Login("browser", "Log in with a browser", check=has_session, login=open_browser, logout=forget)
@@ -23,9 +23,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import UNSET
 
-from coupler.agent.declaration import declared_list, declared_or_none, declared_text
+from coupler.agent.content import declared_list, declared_or_none, declared_text, plain_text
 from coupler.agent.errors import AGENT_FAILED, AuthRequiredError, describe
-from coupler.agent.text import plain_text
 from coupler.runtime.threads import WorkerLoop
 from coupler.schema.v1 import AuthMethod, AuthMethodAgent, AuthMethodTerminal
 from coupler.wire.messages import INVALID_PARAMS, RpcError

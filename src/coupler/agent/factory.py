@@ -1,0 +1,421 @@
+"""Finds the object that is served, and makes an agent of it for each session."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
+
+from coupler.agent.agent import AdoptedAgent, Agent, FunctionAgent, is_turn_function
+from coupler.agent.auth import Login, Logins, own_command
+from coupler.agent.capabilities import distribution_version, identity, identity_of, introduce
+from coupler.agent.startup.serve_options import NO_OPTIONS, OptionError, ServeOptions
+from coupler.events.records import Recorded, UserMessage
+from coupler.runtime.extras import MissingExtraError
+from coupler.schema.v1 import InitializeResponse
+
+if TYPE_CHECKING:
+    from coupler.agent.editor import Editor
+    from coupler.agent.session import Session
+
+
+WHAT_CAN_BE_SERVED = (
+    "serve takes a function with one parameter named `turn`, an Agent subclass or instance, "
+    "a graph of LangGraph, or a string such as 'app.py:agent'"
+)
+
+
+class Backing(Protocol):
+    """What an agent only passes on to: it is started when the client is known, and says itself what it is."""
+
+    async def introduce(self, editor: Editor) -> InitializeResponse:
+        """Start it, and return what the client is told of it; raises what is to be answered if it fails."""
+
+    async def forget(self, session_id: str, state: Any) -> None:
+        """A session was deleted, with this as its state: delete what is kept of it behind the agent, too."""
+
+    async def close(self) -> None:
+        """The client has left: end it."""
+
+
+@runtime_checkable
+class Servable(Protocol):
+    """An object that knows itself how it is served."""
+
+    def blueprint(self, options: ServeOptions) -> Blueprint:
+        """How each session gets its agent."""
+
+
+class Blueprint:
+    """A target that was looked at: served to every session in the way its form asks for."""
+
+    def __init__(
+        self,
+        introduction: InitializeResponse,
+        agent_for: Callable[[Session], Awaitable[Agent]],
+        *,
+        identity: str,
+        store: str | None,
+        logins: Sequence[Login] | Logins = (),
+        backing: Backing | None = None,
+        forget: Callable[[str, Any], Awaitable[None]] | None = None,
+        foreign: Callable[[set[str]], Awaitable[list[ForeignSession]]] | None = None,
+    ) -> None:
+        self.introduction = introduction
+        self.agent_for = agent_for
+        self.identity = identity
+        """What this agent's sessions are found by, whatever it is called this time."""
+        self.store = store
+        """What was said of the file that keeps its sessions: None for the user's, NO_STORE for none."""
+        self.logins = logins if isinstance(logins, Logins) else Logins(logins, program=own_command())
+        self.backing = backing
+        """What is behind the agent, if it is not here."""
+        self.forget = forget or (backing.forget if backing is not None else None)
+        """Told of sessions that are deleted, with their states, if somebody else keeps something of them."""
+        self.foreign = foreign
+        """Gives conversations that somebody else keeps, but for those that are known already."""
+
+    @classmethod
+    def of(cls, target: Any, options: ServeOptions = NO_OPTIONS) -> Blueprint:
+        """The blueprint of a turn function, an `Agent` subclass or an `Agent` instance."""
+        is_class = isinstance(target, type) and issubclass(target, Agent)
+        described: Agent | type[Agent] = target if is_class else as_agent(target, options)
+        if is_class:
+            refuse_graph_options(options)
+
+        async def agent_for(session: Session) -> Agent:
+            return described() if isinstance(described, type) else described
+
+        return cls(
+            introduce(described, options),
+            agent_for,
+            identity=identity_of(described),
+            store=options.store,
+            logins=described.logins,
+            forget=described.forget if isinstance(described, AdoptedAgent) else None,
+            foreign=described.foreign if isinstance(described, AdoptedAgent) else None,
+        )
+
+    @classmethod
+    def of_factory(cls, factory: Callable[[Session], Any], options: ServeOptions = NO_OPTIONS) -> Blueprint:
+        """The blueprint of a function, plain or async, that gets each session and returns its agent."""
+        own_name = getattr(factory, "__name__", type(factory).__name__)
+        if own_name == "<lambda>":
+            own_name = "agent"
+        module = factory.__module__ or ""
+        version = options.version or distribution_version(module)
+        named = options._replace(name=options.name or own_name, version=version)
+        introduction = introduce(made_by_factories(), named)
+
+        async def agent_for(session: Session) -> Agent:
+            made = factory(session)
+            return as_agent(await made if inspect.isawaitable(made) else made, options)
+
+        async def forget(session_id: str, state: Any) -> None:
+            await forget_adopted(session_id, state, options)
+
+        return cls(
+            introduction, agent_for, identity=identity(module, own_name), store=options.store, forget=forget
+        )
+
+
+def as_agent(target: Any, options: ServeOptions = NO_OPTIONS) -> Agent:
+    """The target as an agent, or an error that says what can be served."""
+    if (adopted := adopt(target, options)) is not None:
+        return adopted
+    if isinstance(target, Agent):
+        return target
+    if isinstance(target, type) and issubclass(target, Agent):
+        return target()
+    if is_turn_function(target):
+        return FunctionAgent(target)
+    raise TypeError(f"{WHAT_CAN_BE_SERVED}; this is {target!r}")
+
+
+# A target in words, such as `app.py:agent` or `package.module:Agent`, and the object it means.
+
+
+class TargetError(Exception):
+    """The target names nothing that can be served."""
+
+
+class Served(NamedTuple):
+    """What a module asked to serve while it was imported."""
+
+    target: Any
+    factory: Any
+    options: ServeOptions
+
+
+_captured: list[list[Served]] = []
+_being_loaded: list[str] = []
+
+
+def capture(served: Served) -> bool:
+    """Called by `serve()`: true if a target is being imported, which then is what its module serves.
+
+    So a script that ends with `serve(agent)` works the same under `python` and under `coupler serve`.
+    """
+    if not _captured:
+        return False
+    _captured[-1].append(served)
+    return True
+
+
+def load(words: str, options: ServeOptions) -> Blueprint:
+    """Import the target and look at it. Whatever its code raises is raised."""
+    if words in _being_loaded:
+        raise TargetError(f"{words} serves itself: give serve() the agent, not the name of its own file")
+    _being_loaded.append(words)
+    try:
+        return _load(words, options)
+    finally:
+        _being_loaded.pop()
+
+
+def _load(words: str, options: ServeOptions) -> Blueprint:
+    place, attribute = split(words)
+    with _capturing() as captured:
+        module = _import_file(os.path.abspath(place)) if is_file(place) else _import_module(place)
+    if captured and not attribute:
+        # What the command line says wins over what the script says.
+        served = captured[-1]
+        return blueprint_of(served._replace(options=options.over(served.options)))
+    value = _attribute(module, attribute, words) if attribute else _only_candidate(module, words)
+    return blueprint_of(Served(value, None, options))
+
+
+def blueprint_of(served: Served) -> Blueprint:
+    """The blueprint of an object that is served, or of a factory."""
+    if served.factory is not None:
+        return Blueprint.of_factory(served.factory, served.options)
+    if isinstance(served.target, str):
+        return load(served.target, served.options)
+    if isinstance(served.target, Servable) and not isinstance(served.target, type | Agent):
+        return served.target.blueprint(served.options)
+    return Blueprint.of(served.target, served.options)
+
+
+def split(words: str) -> tuple[str, str]:
+    """File or module, and attribute; the colon of a Windows drive separates nothing."""
+    place, colon, attribute = words.rpartition(":")
+    if not colon or not attribute.replace(".", "_").isidentifier():
+        return words, ""
+    return place, attribute
+
+
+def is_file(place: str) -> bool:
+    """Whether the words before the colon name a file rather than a module."""
+    return place.endswith(".py") or os.sep in place
+
+
+@contextmanager
+def _capturing() -> Iterator[list[Served]]:
+    _captured.append([])
+    try:
+        yield _captured[-1]
+    finally:
+        _captured.pop()
+
+
+def _import_file(path: str) -> ModuleType:
+    if not os.path.isfile(path):
+        raise TargetError(f"there is no file {path}")
+    # A file may be called like a module that is in use: that one must not change under its users.
+    stem = os.path.splitext(os.path.basename(path))[0]
+    name = f"{stem}_agent" if stem in sys.modules else stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} is not a Python file")
+    # As `python file.py` does, so that the file can import what lies beside it.
+    sys.path.insert(0, os.path.dirname(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_module(name: str) -> ModuleType:
+    directory = os.getcwd()
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    return importlib.import_module(name)
+
+
+def _attribute(module: ModuleType, attribute: str, words: str) -> Any:
+    value: Any = module
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            raise TargetError(f"{words}: there is no {attribute!r}; {_offer(module)}") from None
+    return value
+
+
+def _only_candidate(module: ModuleType, words: str) -> Any:
+    if hasattr(module, "agent"):
+        return module.agent
+    candidates = [value for _, value in _candidates(module)]
+    # Beside an agent, functions that take a turn are parts of it.
+    agents = [value for value in candidates if not inspect.isfunction(value)]
+    if len(agents or candidates) == 1:
+        return (agents or candidates)[0]
+    raise TargetError(f"{words}: say which one to serve, as {words}:NAME; {_offer(module)}")
+
+
+def _candidates(module: ModuleType) -> list[tuple[str, Any]]:
+    """Turn functions and agents that the module itself defines."""
+    return [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, Agent)
+            or (_is_servable(value) and value.__module__ == module.__name__)
+            or is_adoptable(value)
+        )
+    ]
+
+
+def _is_servable(value: object) -> bool:
+    return is_turn_function(value) or (inspect.isclass(value) and issubclass(value, Agent))
+
+
+def _offer(module: ModuleType) -> str:
+    names = [name for name, _ in _candidates(module)]
+    if not names:
+        return f"the file has nothing to serve: {WHAT_CAN_BE_SERVED}"
+    return f"it could be one of {', '.join(names)}"
+
+
+# Objects of other frameworks that can be served: who makes agents of them.
+#
+# Bridges stand above this layer, so they are named here and imported when such an object is met.
+
+
+_LANGCHAIN = "coupler.bridges.langchain.adoption"
+_BRIDGES = {"langgraph": _LANGCHAIN, "langchain": _LANGCHAIN, "langchain_core": _LANGCHAIN}
+"""Bridges, by the package that the types of their objects come from."""
+_GRAPHS = frozenset({"langgraph"})
+"""Those whose objects can be served as they are."""
+
+
+class Bridge(Protocol):
+    """What a bridge offers."""
+
+    def adopt(self, target: Any, options: ServeOptions) -> AdoptedAgent | None:
+        """The object as an agent; None if it is none that can be served."""
+
+    def is_adoptable(self, value: Any) -> bool:
+        """Whether the object could be served, without looking closely."""
+
+    async def forget(self, session_id: str, state: Any, options: ServeOptions) -> None:
+        """A session was deleted whose agent is not here: delete what the framework keeps of it."""
+
+
+def adopt(target: Any, options: ServeOptions = NO_OPTIONS) -> AdoptedAgent | None:
+    """The object of a framework as an agent; None if no framework knows it."""
+    with _naming_what_is_missing():
+        bridge = _bridge_to(target)
+        agent = bridge.adopt(target, options) if bridge is not None else None
+    if agent is None:
+        refuse_graph_options(options)
+    return agent
+
+
+def is_adoptable(value: Any) -> bool:
+    """Whether an object in a module is something that the module might want to have served."""
+    # Modules are full of things of a framework; what is none of its graphs must not load the bridge.
+    bridge = _bridge_to(value) if _package_of(value) in _GRAPHS else None
+    return bridge is not None and bridge.is_adoptable(value)
+
+
+def made_by_factories() -> type[Agent]:
+    """What a factory's agents are before there is one: a module that has loaded a framework makes its."""
+    return AdoptedAgent if any(package in sys.modules for package in _GRAPHS) else Agent
+
+
+def refuse_graph_options(options: ServeOptions) -> None:
+    """Raise if something was said that only graphs understand."""
+    for name in ("text", "thoughts", "blocks"):
+        if getattr(options, name) is not None:
+            raise OptionError(
+                f"serve(…, {name}=…) is for graphs of LangGraph: leave it out, or serve a graph"
+            )
+
+
+async def forget_adopted(session_id: str, state: Any, options: ServeOptions) -> None:
+    """Delete what frameworks keep of a deleted session, by what its state says of them."""
+    if isinstance(state, dict) and "thread" in state and "checkpoint" in state:
+        bridge = cast(Bridge, import_module(_LANGCHAIN))
+        await bridge.forget(session_id, state, options)
+
+
+def origin_of(target: object) -> tuple[str, str] | None:
+    """The module of the user's that has the object, and its name there."""
+    for module_name, module in [*sys.modules.items()]:
+        if not _is_users(module_name, module):
+            continue
+        for name, value in [*vars(module).items()]:
+            if value is target and not name.startswith("_"):
+                return module_name, name
+    return None
+
+
+@contextmanager
+def _naming_what_is_missing() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] in _BRIDGES:
+            extra = 'serving graphs of LangGraph needs more packages: pip install "coupler[langchain]"'
+            raise MissingExtraError(extra) from None
+        raise
+
+
+def _package_of(value: object) -> str:
+    return type(value).__module__.partition(".")[0]
+
+
+def _bridge_to(target: object) -> Bridge | None:
+    module = _BRIDGES.get(_package_of(target))
+    return cast(Bridge, import_module(module)) if module is not None else None
+
+
+def _is_users(name: str, module: ModuleType) -> bool:
+    from coupler.agent.startup.early_answer import is_installed
+
+    file = getattr(module, "__dict__", {}).get("__file__")
+    is_own = name.partition(".")[0] == "coupler"
+    return isinstance(file, str) and not is_own and not is_installed(file) and not _is_standard(file)
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(_STANDARD_LIBRARY)
+
+
+_STANDARD_LIBRARY = str(import_module("os").__file__).removesuffix("os.py")
+
+
+# Sessions that were held elsewhere, in what a framework keeps, and are taken in to go on here.
+
+
+class ForeignSession(NamedTuple):
+    """A conversation as it would be here, had it been held here."""
+
+    id: str
+    cwd: str
+    title: str | None
+    updated_at: int
+    """Milliseconds since 1970."""
+    state: Any
+    """What the agent goes on from."""
+    turns: tuple[tuple[UserMessage | Recorded, ...], ...]
+    """What happened, turn by turn, each beginning with what the user said."""

@@ -1,0 +1,634 @@
+"""Sends what a session says: redacted, journaled, then to its client.
+
+There is no other way, so that nothing is sent that was not kept, and nothing secret is either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from coupler import events
+from coupler.agent.editor import Editor
+from coupler.agent.errors import REASONS
+from coupler.agent.tool_call import Ledger
+from coupler.events import Compaction, CompactionSummary, Content, Text, Thought, ToolOutput, ToolUpdate
+from coupler.events.records import TEXT, End
+from coupler.events.v1_codec import Emitted, to_update
+from coupler.redaction.known_secrets import environment_masker, hide_everywhere
+from coupler.schema import unstable, v1
+from coupler.schema.base import Unknown
+from coupler.schema.v1 import SessionNotification
+from coupler.wire.messages import RpcError, encode, encode_text, notification
+from coupler.wire.peer import Peer
+
+if TYPE_CHECKING:
+    from coupler.agent.history import Chronicle
+    from coupler.redaction.masker import Masker, Stream
+    from coupler.redaction.sources import Secret
+    from coupler.store.journal import Backlog
+
+
+class Outlet:
+    """Sends, keeps and covers the events of one session; the tool calls among them are in the ledger."""
+
+    def __init__(self, session_id: str, editor: Editor, peer: Peer, veil: Veil) -> None:
+        self.ledger = Ledger(self._show_tool, self._keep_tool, veil)
+        self.chronicle: Chronicle | None = None
+        """What is kept of the session, if anything is."""
+        self._session_id = session_id
+        self._editor = editor
+        self._peer = peer
+        self._outbox = peer.outbox
+        self._veil = veil
+        self._keep_text: Callable[[str, str, str], None] | None = None
+        self._backlog: Backlog | None = None
+        self._announced: set[str] = set()
+        self._text_lines = TextLines(session_id)
+        # Part of every message id: a session that is loaded again must not repeat its old ones.
+        nonce = os.urandom(4).hex()
+        self._message_ids = (f"msg_{nonce}_{number}" for number in count(1))
+
+    def keep_in(self, chronicle: Chronicle) -> None:
+        """From now on what is sent is kept."""
+        self.chronicle = chronicle
+        self._keep_text = chronicle.keep_text
+        self._backlog = chronicle.backlog
+
+    def stop_keeping(self) -> None:
+        """The journal is somebody else's from now on."""
+        self.chronicle = self._keep_text = self._backlog = None
+
+    def new_message_id(self) -> str:
+        """An id that no other message of this session has."""
+        return next(self._message_ids)
+
+    def send(self, event: Emitted) -> None:
+        """Send an event and keep it, without the secrets in it. Never blocks."""
+        self._veil.pass_on(event, self._keep_and_notify)
+
+    def say(self, text: str, message_id: str | None) -> bool:
+        """Send a piece of the answer as `send` does: what models stream, worth a way without detours.
+
+        Returns whether more can be sent without waiting.
+        """
+        shown = self._veil.covered_piece(Text, text, message_id, self._keep_and_notify)
+        return self._keep_and_write(shown, message_id) if shown else True
+
+    def show(self, event: Emitted) -> None:
+        """Send an event that is not to be kept, or is kept already, without the secrets in it."""
+        self._veil.pass_on(event, self._notify)
+
+    def end_message(self) -> None:
+        """What is said next is not part of the message before."""
+        self._veil.end_message()
+
+    def has_room(self) -> bool:
+        """Whether more can be sent without waiting."""
+        backlog = self._backlog
+        return self._outbox.has_room(self._session_id) and (backlog is None or not backlog.is_full)
+
+    async def wait_for_room(self) -> None:
+        """Wait while too much of this session is unsent, or of all sessions unwritten."""
+        await self._outbox.wait_for_room(self._session_id)
+        if self.chronicle is not None and self._backlog and self._backlog.is_full:
+            # A disk that fails must not stop a turn here; its end will tell.
+            with contextlib.suppress(RpcError):
+                await self.chronicle.until_stored()
+
+    async def ask(self, params: Any, deadline: float | UnsetType | None = UNSET) -> Any:
+        """Ask the client something, after everything this session has sent so far."""
+        return await self._editor.call(self._veil.covered_request(params), self._session_id, deadline)
+
+    def know_calls(self, ids: set[str]) -> None:
+        """These tool calls were announced before the session was opened again."""
+        self._announced |= ids
+        self.ledger.know(ids)
+
+    def show_again(self, update: ToolUpdate) -> None:
+        """Announce a call of an earlier turn, whether or not this client knows it."""
+        self._announced.discard(update.id)
+        self._show_tool(update)
+
+    def _show_tool(self, update: ToolUpdate) -> None:
+        self.show(update)
+        self._announced.add(update.id)
+
+    def _keep_tool(self, change: ToolUpdate | ToolOutput) -> None:
+        if self.chronicle is not None:
+            # Output was covered before the ledger counted it.
+            is_covered = isinstance(change, ToolOutput)
+            self.chronicle.keep(change if is_covered else self._veil.covered(change))
+
+    def _keep_and_notify(self, event: Emitted) -> None:
+        if type(event) is Text:
+            self._keep_and_write(event.text, event.message_id)
+            return
+        if self.chronicle is not None:
+            self.chronicle.keep(event)
+        self._notify(event)
+
+    def _keep_and_write(self, text: str, message_id: str | None) -> bool:
+        if self._keep_text is not None:
+            self._keep_text(TEXT, message_id or "", text)
+        has_room = self._peer.send(self._text_lines.line(text, message_id), self._session_id)
+        return has_room and (self._backlog is None or not self._backlog.is_full)
+
+    def _notify(self, event: Emitted) -> None:
+        update = to_update(event, self._announced)
+        self._peer.notify("session/update", SessionNotification(self._session_id, update), self._session_id)
+
+
+# Lines that tell a client a piece of a message: all but the text is the same in each, and encoded once.
+
+
+_PLACE = os.urandom(16).hex()
+"""Stands for the text while the rest is encoded; nobody can have written it anywhere."""
+
+
+class TextLines:
+    """Of one session."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._message_id: str | None = None
+        self._head, self._tail = self._around(None)
+
+    def line(self, text: str, message_id: str | None) -> bytes:
+        """The line that tells this piece."""
+        if message_id != self._message_id:
+            self._message_id = message_id
+            self._head, self._tail = self._around(message_id)
+        return self._head + encode_text(text) + self._tail
+
+    def _around(self, message_id: str | None) -> tuple[bytes, bytes]:
+        update = to_update(Text(_PLACE, message_id), ())
+        whole = notification("session/update", SessionNotification(self._session_id, update))
+        head, _, tail = whole.partition(encode(_PLACE))
+        return head, tail
+
+
+# What stands between a session and everybody who sees or stores what it says: no secret gets past it.
+#
+# Texts that come in pieces (a message, a thought, a tool's output, a summary) pass a `Stream` each, which
+# holds back what may be the beginning of a secret until the text goes on or ends. Everything else is masked
+# whole. While nothing is secret there is no masker, and nothing is changed here.
+
+
+Send: TypeAlias = Callable[[Emitted], None]
+
+UNMASKED, LONGEST_UNMASKED = 64, 256
+"""Pieces of text, and characters of each, that are remembered while nothing is secret: they may begin one."""
+
+_PIECES: dict[str, type[Text | Thought]] = {"agent": Text, "thought": Thought}
+
+
+class _Message:
+    """The message that is being said, and the way in which its pieces are sent."""
+
+    __slots__ = ("feed", "id", "kind", "send", "stream")
+
+    def __init__(self, kind: type[Text | Thought], id: str | None, stream: Stream, send: Send) -> None:
+        self.kind = kind
+        self.id = id
+        self.stream = stream
+        self.feed = stream.feed
+        self.send = send
+
+
+class PromptVeil(NamedTuple):
+    """What a prompt is like where it is kept."""
+
+    masker: Masker | None
+
+    def covered_blocks(self, blocks: bytes) -> bytes:
+        """Its blocks."""
+        return blocks if self.masker is None else masked_blocks(blocks, self.masker)
+
+    def mask(self, text: str) -> str:
+        """Its text."""
+        return text if self.masker is None else self.masker.mask(text)
+
+
+class Veil:
+    """Hides one session's secrets. `masker` is None while there are none."""
+
+    def __init__(self, servers: Iterable[v1.McpServer] = ()) -> None:
+        self.masker: Masker | None = None
+        self._base: Masker | None = None
+        self._own: tuple[Secret, ...] = ()
+        self._names: frozenset[str] = frozenset()
+        self._message: _Message | None = None
+        # One for each kind: a secret that comes with a thought in its middle is a secret all the same.
+        self._spoken: dict[type[Text | Thought], Stream] = {}
+        self._texts: dict[str, Stream] = {}
+        self._unmasked: deque[tuple[type[Text | Thought] | str, str]] = deque(maxlen=UNMASKED)
+        # Plain functions learn of secrets in threads of their own.
+        self._lock = threading.Lock()
+        self.look_again()
+        self.notice_servers(servers)
+
+    def look_again(self) -> None:
+        """Take note of what has changed in the environment of the process."""
+        if self._base is not environment_masker():
+            self._change(())
+
+    def add(self, values: Mapping[str, str]) -> None:
+        """These values are secret, whatever they look like, under these names."""
+        from coupler.redaction.sources import declared_secrets
+
+        self._change(declared_secrets(values))
+
+    def add_names(self, names: Iterable[str], variables: Mapping[str, str]) -> None:
+        """The variables with these names are secret, now and when they are set later."""
+        self._names |= frozenset(names)
+        self.add({name: variables[name] for name in self._names if name in variables})
+
+    def notice(self, variables: Mapping[str, str]) -> None:
+        """These variables were set: some may be secret by their names."""
+        from coupler.redaction.sources import declared_secrets, secrets_in_environment
+
+        declared = {name: value for name, value in variables.items() if name in self._names}
+        found = [*declared_secrets(declared), *secrets_in_environment(variables)]
+        if found:
+            self._change(found)
+
+    def notice_servers(self, servers: Iterable[v1.McpServer]) -> None:
+        """These servers are used: their variables and headers may be secret by their names."""
+        if servers := tuple(servers):
+            # Imported on use: most sessions have none.
+            from coupler.mcp.servers import variables_of
+
+            for variables in variables_of(servers):
+                self.notice(variables)
+
+    def mask(self, text: str) -> str:
+        """A whole text that can be shown."""
+        return text if self.masker is None else self.masker.mask(text)
+
+    def covered(self, value: Any) -> Any:
+        """A whole event or answer that can be shown."""
+        return value if self.masker is None else masked(value, self.masker)
+
+    def covered_request(self, request: Any) -> Any:
+        """What a client is asked: what is for people is masked, files and terminals get what they need."""
+        if self.masker is None or type(request) in FUNCTIONAL_REQUESTS:
+            return request
+        return masked(request, self.masker)
+
+    def prompt_veil(self, hidden: Mapping[str, str]) -> PromptVeil:
+        """For one prompt, of which these texts are not kept either."""
+        if not hidden:
+            return PromptVeil(self.masker)
+        # Imported on use: hardly any prompt has such texts.
+        from coupler.redaction.masker import Masker
+        from coupler.redaction.sources import declared_secrets
+
+        return PromptVeil((self.masker or Masker()).with_secrets(declared_secrets(hidden)))
+
+    def covered_end(self, end: End) -> End:
+        """How a turn ended, as it can be kept."""
+        return end if self.masker is None else masked(end, self.masker)
+
+    def pass_on(self, event: Emitted, send: Send) -> None:
+        """Send what can be shown of an event by now."""
+        kind = type(event)
+        if kind is Text or kind is Thought:
+            # What models stream: worth a way without detours.
+            self._pass_on_piece(event, send)  # type: ignore[arg-type]
+            return
+        if self.masker is None:
+            send(event)
+            return
+        match event:
+            case Content(v1.TextContent(text) as block, "agent" | "thought" as role, message_id) if text:
+                shown = self._message_of(_PIECES[role], message_id, send).feed(text)
+                if shown:
+                    send(Content(self._with_text(block, shown), role, message_id))
+            case Content():
+                # It stands behind the text before it.
+                self.end_message()
+                send(self.covered(event))
+            case Compaction() | CompactionSummary():
+                self._pass_on_compaction(event, send)
+            case _:
+                send(self.covered(event))
+
+    def covered_piece(self, kind: type[Text | Thought], text: str, id: str | None, send: Send) -> str:
+        """What can be shown by now of a message that goes on with this text; `send` gets the rest."""
+        if self.masker is None:
+            self._unmasked.append((kind, text[-LONGEST_UNMASKED:]))
+            return text
+        message = self._message
+        if message is None or message.id != id or message.kind is not kind:
+            message = self._message_of(kind, id, send)
+        return message.feed(text)
+
+    def end_message(self) -> None:
+        """The message is over, and what was held back of it is no secret's beginning: send it."""
+        message, self._message = self._message, None
+        if message is not None:
+            rest = message.stream.end()
+            if rest:
+                message.send(message.kind(rest, message.id))
+
+    def covered_output(self, output: ToolOutput) -> tuple[ToolOutput, ...]:
+        """What a tool call can show by now."""
+        text = output.text
+        if self.masker is None:
+            if text:
+                self._unmasked.append((output.id, text[-LONGEST_UNMASKED:]))
+            return (output,)
+        if text is None:
+            # The text may go on behind what stands in it.
+            rest = self._text(output.id).end()
+            before = (_text_output(output.id, rest),) if rest else ()
+            return (*before, masked(output, self.masker))
+        shown = self._text(output.id).feed(text)
+        if shown is text:
+            return (output,)
+        return (_text_output(output.id, shown),) if shown else ()
+
+    def end_output(self, id: str) -> tuple[ToolOutput, ...]:
+        """The text of a tool call ends here: what was held back of it."""
+        rest = self._end_text(id)
+        return (_text_output(id, rest),) if rest else ()
+
+    def _pass_on_piece(self, piece: Text | Thought, send: Send) -> None:
+        shown = self.covered_piece(type(piece), piece.text, piece.message_id, send)
+        if shown is piece.text:
+            send(piece)
+        elif shown:
+            send(type(piece)(shown, piece.message_id))
+
+    def _pass_on_compaction(self, event: Compaction | CompactionSummary, send: Send) -> None:
+        match event:
+            case CompactionSummary(id, v1.TextContent(text) as block):
+                shown = self._text(id).feed(text)
+                if shown:
+                    send(CompactionSummary(id, self._with_text(block, shown)))
+            case _:
+                rest = self._end_text(event.id)
+                if rest:
+                    send(CompactionSummary(event.id, v1.TextContent(rest)))
+                send(self.covered(event))
+
+    def _with_text(self, block: v1.TextContent, shown: str) -> v1.TextContent:
+        covered: v1.TextContent = self.covered(block)
+        return msgspec.structs.replace(covered, text=shown)
+
+    def _change(self, learned: Iterable[Secret]) -> None:
+        with self._lock:
+            self._own = (*self._own, *learned)
+            self._base = environment_masker()
+            masker = self._base.with_secrets(self._own)
+            if not masker.finder.shortest:
+                return
+            self._take_note_of_unmasked()
+            for stream in (*self._texts.values(), *self._spoken.values()):
+                stream.masker = masker
+            self.masker = masker
+            hide_everywhere(self._own)
+
+    def _take_note_of_unmasked(self) -> None:
+        """Let the streams know what was shown before there were any."""
+        while self._unmasked:
+            where, text = self._unmasked.popleft()
+            stream = self._text(where) if isinstance(where, str) else self._spoken_stream(where)
+            stream.feed(text)
+
+    def _message_of(self, kind: type[Text | Thought], id: str | None, send: Send) -> _Message:
+        """The message that a piece belongs to; the one before it is over."""
+        message = self._message
+        if message is None or message.id != id or message.kind is not kind:
+            self.end_message()
+            message = self._message = _Message(kind, id, self._spoken_stream(kind), send)
+        return message
+
+    def _spoken_stream(self, kind: type[Text | Thought]) -> Stream:
+        stream = self._spoken.get(kind)
+        if stream is None:
+            stream = self._spoken[kind] = self._new_stream()
+        return stream
+
+    def _text(self, id: str) -> Stream:
+        stream = self._texts.get(id)
+        if stream is None:
+            stream = self._texts[id] = self._new_stream()
+        return stream
+
+    def _end_text(self, id: str) -> str:
+        if self._unmasked:
+            self._unmasked = deque((each for each in self._unmasked if each[0] != id), UNMASKED)
+        stream = self._texts.pop(id, None)
+        return stream.end() if stream is not None else ""
+
+    def _new_stream(self) -> Stream:
+        from coupler.redaction.masker import Masker, Stream
+
+        return Stream(self.masker or Masker())
+
+
+def _text_output(id: str, text: str) -> ToolOutput:
+    return ToolOutput(id, v1.Content(v1.TextContent(text)))
+
+
+# Everything that can be sent, without its secrets: every text in it that is not listed here is masked.
+#
+# What is new in the protocol is therefore masked until somebody decides otherwise. Fields that are listed are
+# ids, paths, words of the protocol, and binary data, which a mark would break: see `secrets.payloads`.
+
+
+T = TypeVar("T")
+
+FUNCTIONAL: dict[type, frozenset[str]] = {
+    kind: frozenset(names.split())
+    for kind, names in {
+        events.Text: "message_id",
+        events.Thought: "message_id",
+        events.Content: "role message_id",
+        events.ToolUpdate: "id kind status name",
+        events.ToolCall: "id kind status name",
+        ToolOutput: "id",
+        events.Mode: "id",
+        events.Info: "updated_at",
+        events.Notice: "severity",
+        events.Compaction: "id status",
+        events.CompactionSummary: "id",
+        End: "reason",
+        v1.Annotations: "audience last_modified",
+        v1.ImageContent: "data mime_type",
+        v1.AudioContent: "data mime_type",
+        v1.ResourceLink: "mime_type",
+        v1.TextResourceContents: "mime_type",
+        v1.BlobResourceContents: "blob mime_type",
+        v1.Diff: "path",
+        v1.Terminal: "terminal_id",
+        v1.ToolCallLocation: "path",
+        v1.PlanEntry: "priority status",
+        v1.Cost: "currency",
+        v1.AvailableCommand: "name",
+        v1.SessionMode: "id",
+        v1.SessionModeState: "current_mode_id",
+        v1.SessionConfigSelect: "id category current_value",
+        v1.SessionConfigSelectGroup: "group",
+        v1.SessionConfigSelectOption: "value",
+        v1.SessionConfigBoolean: "id category",
+        v1.PermissionToolCall: "tool_call_id kind status name",
+        v1.PermissionOption: "option_id kind",
+        v1.RequestPermissionRequest: "session_id",
+        v1.CreateFormElicitationRequest: "session_id tool_call_id request_id",
+        v1.CreateUrlElicitationRequest: "elicitation_id session_id tool_call_id request_id",
+        v1.CompleteElicitationNotification: "elicitation_id",
+        v1.ElicitationSchema: "type required",
+        v1.StringPropertySchema: "format pattern",
+        v1.NewSessionResponse: "session_id",
+        unstable.ForkSessionResponse: "session_id",
+        v1.ListSessionsResponse: "next_cursor",
+        v1.SessionInfo: "session_id cwd additional_directories updated_at",
+        v1.PromptResponse: "stop_reason",
+        unstable.PromptResponse: "stop_reason",
+    }.items()
+}
+"""The texts of each type that stay as they are."""
+
+FUNCTIONAL_REQUESTS = frozenset(
+    {
+        v1.ReadTextFileRequest,
+        v1.WriteTextFileRequest,
+        v1.CreateTerminalRequest,
+        v1.TerminalOutputRequest,
+        v1.WaitForTerminalExitRequest,
+        v1.KillTerminalRequest,
+        v1.ReleaseTerminalRequest,
+    }
+)
+"""What a client is asked for with nothing in it that is for people."""
+
+_FUNCTIONAL_IN_BLOCKS = frozenset({"type", "data", "blob", "mimeType", "audience", "lastModified"})
+_FUNCTIONAL_IN_ERRORS = frozenset({"sessionId", "path", "method"})
+_REASONS = frozenset(reason.name for reason in REASONS)
+_NOTHING: frozenset[str] = frozenset()
+
+DEEPEST = 100
+"""Levels of lists, objects and structs that are looked into."""
+
+TOO_DEEP = "[left out: nested too deeply to look for secrets]"
+
+
+def masked(value: T, masker: Masker) -> T:
+    """The value with a mark in the place of each secret that people would see; the same object if none."""
+    return _masked(value, masker, DEEPEST)  # type: ignore[no-any-return]
+
+
+def masked_blocks(blocks: bytes, masker: Masker) -> bytes:
+    """Content blocks as JSON, byte for byte as they were unless there is a secret in them."""
+    return bytes(_masked_raw(Raw(blocks), masker))
+
+
+def masked_error(error: RpcError, masker: Masker) -> RpcError:
+    """An error that can be shown."""
+    message, data = masker.mask(error.message), error.data
+    if isinstance(data, Mapping):
+        data = {
+            key: item if _is_functional_in_error(key, item) else _masked(item, masker, DEEPEST)
+            for key, item in data.items()
+        }
+    else:
+        data = _masked(data, masker, DEEPEST)
+    return RpcError(error.code, message, data)
+
+
+def _is_functional_in_error(key: str, item: object) -> bool:
+    # An agent's code may give a reason of its own, in any words.
+    return key in _FUNCTIONAL_IN_ERRORS or (key == "reason" and item in _REASONS)
+
+
+def _masked(value: Any, masker: Masker, levels: int) -> Any:
+    match value:
+        case str():
+            return masker.mask(value)
+        case None | bool() | int() | float() | UnsetType():
+            return value
+        case Raw():
+            return _masked_raw(value, masker)
+        case bytes():
+            return masker.mask_bytes(value)
+        case Struct() | Mapping() | list() | tuple() if levels == 0:
+            return TOO_DEEP
+        case Struct():
+            return _masked_struct(value, masker, levels)
+        case Mapping():
+            items = {key: _masked(item, masker, levels - 1) for key, item in value.items()}
+            return _rebuilt(value, items) if any(items[key] is not value[key] for key in items) else value
+        case list() | tuple():
+            members = [_masked(item, masker, levels - 1) for item in value]
+            is_changed = any(map(_differ, members, value))
+            return (tuple(members) if isinstance(value, tuple) else members) if is_changed else value
+    # Whatever else can be sent is sent as something of the above.
+    return _masked(msgspec.to_builtins(value), masker, levels)
+
+
+def _masked_struct(struct: Struct, masker: Masker, levels: int) -> Struct:
+    functional = FUNCTIONAL.get(type(struct), _NOTHING)
+    changes: dict[str, Any] = {}
+    for name in struct.__struct_fields__:
+        value = getattr(struct, name)
+        if name in functional or (name == "uri" and _is_path(value)):
+            continue
+        shown = _masked(value, masker, levels - 1)
+        if shown is not value:
+            changes[name] = shown
+    return msgspec.structs.replace(struct, **changes) if changes else struct
+
+
+def _masked_raw(raw: Raw, masker: Masker) -> Raw:
+    try:
+        value = msgspec.json.decode(raw)
+    except RecursionError:
+        return Raw(msgspec.json.encode(TOO_DEEP))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # A journal that somebody has broken.
+        return Raw(masker.mask_bytes(bytes(raw)))
+    shown = _masked_json(value, masker, DEEPEST)
+    return raw if shown is value else Raw(msgspec.json.encode(shown))
+
+
+def _masked_json(value: Any, masker: Masker, levels: int) -> Any:
+    """Content blocks as they came, with members that only a newer client knows."""
+    match value:
+        case dict() | list() if levels == 0:
+            return TOO_DEEP
+        case dict():
+            items = {
+                key: item
+                if key in _FUNCTIONAL_IN_BLOCKS or (key == "uri" and _is_path(item))
+                else _masked_json(item, masker, levels - 1)
+                for key, item in value.items()
+            }
+            return items if any(items[key] is not value[key] for key in items) else value
+        case list():
+            members = [_masked_json(item, masker, levels - 1) for item in value]
+            return members if any(map(_differ, members, value)) else value
+    return _masked(value, masker, levels)
+
+
+def _rebuilt(value: Mapping[str, Any], items: dict[str, Any]) -> Mapping[str, Any]:
+    return type(value)(value.tag, items) if isinstance(value, Unknown) else items
+
+
+def _differ(new: object, old: object) -> bool:
+    return new is not old
+
+
+def _is_path(uri: object) -> bool:
+    """A file's address is a path, which editors follow; any other may have a password in it."""
+    return isinstance(uri, str) and uri[:5].lower() == "file:"
