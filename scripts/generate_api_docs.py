@@ -40,11 +40,11 @@ HELD_BY_AGENTS = (
 )
 HELD_BY_CLIENTS = (
     ("coupler.client.remote", "RemoteAgent"),
-    ("coupler.client.opening", "OpeningOptions"),
+    ("coupler.client.remote", "OpeningOptions"),
     ("coupler.client.session", "RemoteSession"),
     ("coupler.client.prompt", "Prompt"),
     ("coupler.client.policy", "Decision"),
-    ("coupler.client.usage", "TurnUsage"),
+    ("coupler.client.reply", "TurnUsage"),
 )
 """What one gets from the public names, and never makes."""
 
@@ -149,7 +149,9 @@ def of_acp(name: str) -> str:
 
 
 def of_providers(name: str) -> str:
-    thing = described(f"coupler.providers.{providers._HOMES[name]}", name)
+    module, _, attribute = providers._HOMES[name].partition(":")
+    thing = described(f"coupler.providers.{module}", attribute)
+    thing = thing._replace(signature=thing.signature.replace(attribute, name, 1))
     # All but one are agents, and have what agents have.
     return section(thing if name == "Entry" else thing._replace(members=()), f"providers.{name}")
 

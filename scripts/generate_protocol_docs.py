@@ -15,13 +15,12 @@ from coupler import events
 from coupler.agent.errors import REASONS as OF_AGENTS
 from coupler.agent.tool_call import CANCELLED_META
 from coupler.cli.start_errors import START_ERRORS
+from coupler.client.errors import REASONS as OF_CLIENTS
 from coupler.client.errors import Kind
-from coupler.client.observation import Observation
-from coupler.client.reasons import REASONS as OF_CLIENTS
-from coupler.client.telemetry import TRACE_KEYS
+from coupler.client.observation import TRACE_KEYS, Observation
 from coupler.events.v1_codec import Emitted, to_update
 from coupler.mcp.tools import McpErrorKind
-from coupler.relay.reasons import REASONS as OF_RELAYS
+from coupler.relay.errors import REASONS as OF_RELAYS
 from coupler.runtime.environment import SpawnErrorKind
 from coupler.schema import v1
 from coupler.schema.base import Unknown

@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from coupler.agent.startup.serve import serve, serve_async
     from coupler.agent.terminal import Finished
     from coupler.agent.turn import Turn, TurnEndedError
-    from coupler.asking import ask
-    from coupler.client.budget import Budget
     from coupler.client.elicitation import FormRequest, UrlRequest
     from coupler.client.errors import AgentError, EndTurn
     from coupler.client.policy import PermissionRequest, Policy
-    from coupler.client.reply import Reply
+    from coupler.client.reply import Budget, Reply
     from coupler.client.tools import ToolContext
-    from coupler.coupling import Pool, connect
+    from coupler.client_api import Pool, ask, connect
     from coupler.mcp.tools import McpError
     from coupler.runtime.environment import Environment, SpawnError
     from coupler.runtime.files import FileChangedError, OutsideRootsError, UnsuitableFileError
@@ -75,7 +73,7 @@ _HOMES = {
     "AgentError": "coupler.client.errors",
     "AuthRequiredError": "coupler.agent.errors",
     "BlockingTurn": "coupler.agent.blocking",
-    "Budget": "coupler.client.budget",
+    "Budget": "coupler.client.reply",
     "Choice": "coupler.agent.agent",
     "Command": "coupler.agent.agent",
     "EditorError": "coupler.agent.errors",
@@ -92,7 +90,7 @@ _HOMES = {
     "OutsideRootsError": "coupler.runtime.files",
     "PermissionRequest": "coupler.client.policy",
     "Policy": "coupler.client.policy",
-    "Pool": "coupler.coupling",
+    "Pool": "coupler.client_api",
     "Reply": "coupler.client.reply",
     "RpcError": "coupler.wire.messages",
     "Select": "coupler.agent.agent",
@@ -105,8 +103,8 @@ _HOMES = {
     "TurnEndedError": "coupler.agent.turn",
     "UnsuitableFileError": "coupler.runtime.files",
     "UrlRequest": "coupler.client.elicitation",
-    "ask": "coupler.asking",
-    "connect": "coupler.coupling",
+    "ask": "coupler.client_api",
+    "connect": "coupler.client_api",
     "serve": "coupler.agent.startup.serve",
     "serve_async": "coupler.agent.startup.serve",
 }

@@ -16,9 +16,9 @@ import pytest
 
 from client.stage import Scripted
 from coupler import AgentError, Budget, Policy, Turn, ask, connect
-from coupler.asking import AskOptions
-from coupler.client.opening import SessionOptions
+from coupler.client.remote import SessionOptions
 from coupler.client.session import RemoteSession
+from coupler.client_api import AskOptions
 
 SLOW = """
 for prompt in prompts():

@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 
 from coupler import AgentError, connect
-from coupler.catalogue.choice import choose, chosen_for
-from coupler.catalogue.entry import Entry, Package
-from coupler.catalogue.known import known
-from coupler.catalogue.lookup import entries, find
-from coupler.client.quirks import FailsEmpty
+from coupler.client.remote import FailsEmpty
 from coupler.config import ConfigError
-from coupler.providers.registry import ENTRIES as PROVIDERS
+from coupler.providers.catalogue import ENTRIES as PROVIDERS
+from coupler.providers.catalogue import Entry, Package, choose, chosen_for, entries, find, known
 from coupler.store.store import Store
 
 ECHO = Path(__file__).parent.parent.parent / "examples" / "echo.py"

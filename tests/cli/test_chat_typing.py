@@ -15,8 +15,8 @@ from coupler.cli.chat.listings import commands, models, modes, newest_first, opt
 from coupler.cli.chat.mentions import LARGEST_TEXT, attached
 from coupler.cli.chat.own_commands import Message, Mistake, Order, understood
 from coupler.cli.chat.parts import Choice, Listing
-from coupler.client.form import fields_of
-from coupler.client.settings import Settings
+from coupler.client.elicitation import fields_of
+from coupler.client.session import Settings
 from coupler.runtime.directories import NoHomeError
 from coupler.schema.decoding import decode
 from coupler.schema.v1 import (

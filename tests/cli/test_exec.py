@@ -734,7 +734,7 @@ def test_nothing_is_imported_that_an_answer_does_not_need(scripted):
     done = forked.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     heavy = {"rich", "pydantic", "mcp", "sqlite3", "prompt_toolkit", "opentelemetry", "jsonschema"}
-    assert imported >= {"coupler.coupling", "click"}
+    assert imported >= {"coupler.client_api", "click"}
     assert imported & (heavy | {"coupler.catalogue", "coupler.providers", "coupler.agent.turn"}) == set()
 
 

@@ -12,12 +12,11 @@ import pytest
 
 from client.stage import PATIENCE, Scripted, is_running, run, until
 from coupler import AgentError
-from coupler.client.budget import Budget
 from coupler.client.errors import EndTurn
 from coupler.client.observation import Observation, PromptSent, TurnFinished
 from coupler.client.prompt import Prompt
-from coupler.client.quirks import FailsEmpty, Usual
-from coupler.client.reply import Reply
+from coupler.client.remote import FailsEmpty, Usual
+from coupler.client.reply import Budget, Reply
 from coupler.events import Event, Stop, Text, ToolCall
 from coupler.schema.v1 import ImageContent
 

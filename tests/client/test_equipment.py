@@ -9,8 +9,8 @@ import pytest
 
 from client.stage import run
 from coupler import AgentError
-from coupler.client import equipment
-from coupler.client.equipment import Equipment
+from coupler.client import resources
+from coupler.client.resources import Equipment
 from coupler.mcp import package
 from coupler.mcp.servers import Servers, Surroundings, merged
 from coupler.schema.v1 import (
@@ -141,7 +141,7 @@ class TestPassingOn:
         assert entries(agent)[-1]["headers"] == [{"name": "A", "value": "b"}]
 
     def test_a_session_that_needs_nothing_of_it_does_not_load_the_package(self, script, monkeypatch):
-        monkeypatch.setattr(equipment, "load_reception", None)
+        monkeypatch.setattr(resources, "load_reception", None)
         agent = script("for prompt in prompts(): send(end(prompt))")
 
         run(visited(agent, McpServerStdio("near", "server", [], [])))
@@ -154,7 +154,7 @@ class TestWithoutThePackage:
     def missing(self, monkeypatch):
         """The packages of `coupler[mcp]` are not installed."""
         monkeypatch.setattr(package, "_reception", None)
-        monkeypatch.setattr(equipment, "is_installed", lambda: False)
+        monkeypatch.setattr(resources, "is_installed", lambda: False)
         monkeypatch.setitem(sys.modules, "mcp.server.lowlevel.server", None)
 
     def test_a_server_that_would_have_to_be_bridged_is_refused(self, script):

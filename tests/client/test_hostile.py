@@ -12,12 +12,10 @@ import pytest
 from client.stage import Scripted, is_running, run, until
 from coupler import AgentError, connect
 from coupler.client import connection as connection_module
-from coupler.client.budget import Budget
 from coupler.client.observation import Observation, Received, TurnFinished
 from coupler.client.pool import SessionPool
-from coupler.client.quirks import Usual
-from coupler.client.remote import RemoteAgent
-from coupler.client.reply import Reply
+from coupler.client.remote import RemoteAgent, Usual
+from coupler.client.reply import Budget, Reply
 
 Script = Callable[[str], Scripted]
 

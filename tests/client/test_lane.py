@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from client.stage import run, unhurried
 from coupler import AgentError
-from coupler.client import lane as lane_module
-from coupler.client.lane import MERGE_ABOVE, MOST_UNREAD, Lane
+from coupler.client import prompt as lane_module
+from coupler.client.prompt import MERGE_ABOVE, MOST_UNREAD, Lane
 from coupler.events import Event, Mode, Plan, Stop, Text, Thought, ToolCall
 
 ids = st.sampled_from([None, "m1", "m2"])

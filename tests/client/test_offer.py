@@ -10,8 +10,8 @@ import pytest
 
 from client.asking import Asked, Script, advertised, ask
 from coupler import connect
-from coupler.client.offer import Offer
-from coupler.client.reasons import REASONS
+from coupler.client.errors import REASONS
+from coupler.client.remote import Offer
 
 METHODS = {
     "fs/read_text_file": ("fs", "readTextFile"),

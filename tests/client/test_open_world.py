@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from client.stage import Scripted, run, until
-from coupler.client import provisional as provisional_module
+from coupler.client import connection as provisional_module
 from coupler.client.reply import Reply
 from coupler.client.session import RemoteSession
 from coupler.events import (

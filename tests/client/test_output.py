@@ -11,8 +11,7 @@ import pytest
 
 from client.stage import run
 from coupler import AgentError, Reply, Turn, connect
-from coupler.client.fenced import json_values
-from coupler.client.output import MOST_REPAIRS, MOST_VIOLATIONS
+from coupler.client.output import MOST_REPAIRS, MOST_VIOLATIONS, json_values
 
 BY_TOOL = "Finish by calling the tool `structured_output` with your answer."
 

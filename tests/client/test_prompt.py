@@ -13,7 +13,7 @@ import pytest
 from client.stage import Scripted, run, until
 from coupler import AgentError
 from coupler.client import connection as connection_module
-from coupler.client import lane as lane_module
+from coupler.client import prompt as lane_module
 from coupler.client import prompt as prompt_module
 from coupler.client.reply import Reply
 from coupler.events import Event, Plan, Stop, Text, Thought, ToolCall, Usage

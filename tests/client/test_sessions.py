@@ -10,7 +10,7 @@ import pytest
 from client.stage import Scripted, run, until
 from coupler import AgentError
 from coupler.client.observation import Observation, SessionOpened
-from coupler.client.record import Record
+from coupler.client.session import Record
 from coupler.events import Text, ToolCall
 
 Script = Callable[[str], Scripted]

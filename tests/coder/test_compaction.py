@@ -11,7 +11,7 @@ from msgspec import UNSET
 from bridges.scripted_model import ScriptedModel, call, fail, used
 from coder.talking import talk
 from coupler import acp
-from coupler.client import offer
+from coupler.client import remote
 from coupler.coder.compaction.compaction import CompactionMiddleware
 from coupler.coder.compaction.summary import TASK
 from coupler.events import Compaction
@@ -98,7 +98,7 @@ def test_it_is_shown_as_a_compaction_to_clients_that_know_it():
 
 
 def test_it_is_said_as_a_message_to_all_others(monkeypatch):
-    monkeypatch.setattr(offer, "CompactionCapabilities", lambda: UNSET)
+    monkeypatch.setattr(remote, "CompactionCapabilities", lambda: UNSET)
 
     seen = talk(Coder(chatty).graph, "one", "two", "three", "four")
 

@@ -17,7 +17,7 @@ from client.stage import PATIENCE, run, until
 from coder.talking import talk
 from coupler import acp, connect
 from coupler.agent.factory import adopt
-from coupler.client import offer
+from coupler.client import remote as offer
 from coupler.coder.hooks import hook_run
 from coupler.coder.hooks.hooks import MOST_OBJECTIONS, HooksMiddleware
 from coupler.events import Notice

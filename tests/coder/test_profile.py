@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from coupler.catalogue.choice import chosen_for
 from coupler.coder.profile import ProfileError, profile_names, profile_of
 from coupler.config import load
+from coupler.providers.catalogue import chosen_for
 
 
 @pytest.fixture

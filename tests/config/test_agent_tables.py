@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from coupler.catalogue.choice import choose
-from coupler.catalogue.lookup import joined
 from coupler.client.errors import AgentError
 from coupler.config import keys, load
 from coupler.config.lookup import ConfigError
+from coupler.providers.catalogue import choose, joined
 
 
 def config_of(home: Path, text: str) -> Any:

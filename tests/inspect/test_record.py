@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from coupler.client.connection import recorded
 from coupler.client.errors import AgentError
-from coupler.client.recording import recorded
-from coupler.coupling import link_to
+from coupler.client_api import link_to
 from coupler.inspect.record_writer import File
 from coupler.inspect.trace import Trace, TraceError
 from coupler.redaction.sources import Secret

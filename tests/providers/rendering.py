@@ -12,9 +12,9 @@ from coupler.providers.claude import ClaudeStream
 from coupler.providers.codex import CodexStream
 from coupler.providers.copilot import CopilotStream
 from coupler.providers.gemini import GeminiStream
-from coupler.providers.openai_stream import OpenAIStream
+from coupler.providers.openai import OpenAIStream
 from coupler.providers.opencode import OpenCodeStream
-from coupler.providers.parsing import StreamParser
+from coupler.providers.streams import StreamParser
 from coupler.schema.v1 import Content, Diff, TextContent
 
 PARSERS: dict[str, type[StreamParser]] = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, to_builtins
 
 from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
-from coupler.providers.loose import Loose
+from coupler.providers.streams import Loose
 from coupler.schema.v1 import Diff
 from providers.rendering import PARSERS, rendered, rendered_outcome
 from providers.stub import STREAMS, Stub, lines_of

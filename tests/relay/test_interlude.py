@@ -11,7 +11,7 @@ import pytest
 
 from client.stage import Scripted, run, until
 from coupler.events import Text, Thought
-from coupler.relay.interlude import Interlude
+from coupler.relay.mirror import Interlude
 from raw_client import Frame, RawClient, texts
 from relay.editing import updates
 
@@ -102,7 +102,7 @@ def test_what_came_too_late_is_told_after_the_turn_that_runs(script: Script, rel
 def test_an_agent_that_never_stops_is_left_out_at_a_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("coupler.client.lane.MOST_UNREAD", 10_000)
+    monkeypatch.setattr("coupler.client.prompt.MOST_UNREAD", 10_000)
 
     async def story() -> None:
         outlet: Any = Slow()
@@ -128,7 +128,7 @@ LEFT_OUT = "the editor does not read what the agent says between turns: it is le
 def test_a_message_goes_on_until_the_agent_is_quiet(
     monkeypatch: pytest.MonkeyPatch, quiet: float, ends: int
 ) -> None:
-    monkeypatch.setattr("coupler.relay.interlude.QUIET", quiet)
+    monkeypatch.setattr("coupler.relay.mirror.QUIET", quiet)
 
     async def story() -> None:
         outlet: Any = Slow()

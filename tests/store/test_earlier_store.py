@@ -20,7 +20,7 @@ import pytest
 
 import forked
 from agent.steps import leave
-from coupler.providers.registry import ENTRIES, provider
+from coupler.providers.catalogue import ENTRIES, provider
 from raw_client import COUPLER, RawClient
 from sessions.steps import conversation, reopen
 

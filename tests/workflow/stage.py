@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from coupler.client.budget import Budget
+from coupler.client.reply import Budget
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.engine.engine import Engine
 from coupler.workflow.engine.front import Answer, Approval, Front, Wish

@@ -12,8 +12,8 @@ from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.catalogue.entry import Entry
     from coupler.client.errors import AgentError
+    from coupler.providers.catalogue import Entry
 
 
 class Startable(NamedTuple):
@@ -27,9 +27,9 @@ class Startable(NamedTuple):
 
 def startable_agent(agent: str, program: str) -> Startable:
     """The agent's ACP form; if there is none here, the program ends with a sentence."""
-    from coupler.catalogue.choice import chosen_for
     from coupler.client.errors import AgentError
-    from coupler.coupling import startable
+    from coupler.client_api import startable
+    from coupler.providers.catalogue import chosen_for
     from coupler.runtime.environment import SpawnError, split_command
 
     try:
@@ -45,7 +45,7 @@ def startable_agent(agent: str, program: str) -> Startable:
 
 def _without_acp(agent: str, entry: Entry, program: str) -> str:
     """Why nothing is done with an agent that would be driven without ACP here, and what to do instead."""
-    from coupler.providers.registry import ENTRIES as PROVIDERS
+    from coupler.providers.catalogue import ENTRIES as PROVIDERS
 
     name = shlex.quote(agent)
     lines = [f"{entry.title} is driven without ACP here, and `{program}` is for ACP forms."]
@@ -60,7 +60,7 @@ def _without_acp(agent: str, entry: Entry, program: str) -> str:
 
 def command_of(agent: str, cwd: str) -> str | Sequence[str]:
     """What is started for a name or a command line: a session belongs to one form of an agent."""
-    from coupler.coupling import named
+    from coupler.client_api import named
 
     meant = named(agent, cwd=cwd)
     if meant is None:
@@ -97,8 +97,8 @@ def _advice_on_starting(error: AgentError, agent: str) -> str:
 
 def _entry_of_program(agent: str) -> Entry | None:
     """The agent of the catalogue that has this name, or whose program the command line starts."""
-    from coupler.catalogue.lookup import entries
     from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import entries
     from coupler.runtime.environment import SpawnError, split_command
 
     try:

@@ -13,7 +13,7 @@ from coupler.cli.exit_codes import FAILED
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.catalogue.entry import Entry
+    from coupler.providers.catalogue import Entry
 
 READY_WORDS = {
     "installed": "installed",
@@ -58,8 +58,8 @@ agents.add_command(doctor)
 
 
 def _list(*, as_json: bool) -> None:
-    from coupler.catalogue.lookup import configuration, joined
     from coupler.config import ConfigError
+    from coupler.providers.catalogue import configuration, joined
 
     try:
         config = configuration(".")
@@ -78,8 +78,8 @@ def _list(*, as_json: bool) -> None:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    from coupler.catalogue.choice import choose, has_native
     from coupler.client.errors import AgentError
+    from coupler.providers.catalogue import choose, has_native
 
     command, state = entry.command, "missing"
     try:

@@ -41,9 +41,9 @@ class Wanted(NamedTuple):
 
 def is_coder(agent: str) -> bool:
     """Whether Coupler's own agent is meant, or a profile of it: they share their logins."""
-    from coupler.catalogue.lookup import configuration
     from coupler.coder.profile import CODER, profile_names
     from coupler.config import ConfigError
+    from coupler.providers.catalogue import configuration
 
     if agent == CODER:
         return True
@@ -190,9 +190,9 @@ def _holds(choice: ModelChoice) -> bool:
 
 def _in_use() -> str:
     """What holds in this directory, and who said so."""
-    from coupler.catalogue.lookup import configuration
     from coupler.coder.model.keyring import Keyring
     from coupler.config import ConfigError, keys
+    from coupler.providers.catalogue import configuration
 
     choice = _here()
     if choice is None:
@@ -208,10 +208,10 @@ def _in_use() -> str:
 
 
 def _here() -> ModelChoice | None:
-    from coupler.catalogue.lookup import configuration
     from coupler.coder.model.choice import chosen
     from coupler.coder.profile import Profile
     from coupler.config import ConfigError
+    from coupler.providers.catalogue import configuration
 
     try:
         return chosen(configuration("."), Profile())

@@ -97,7 +97,7 @@ def _log_in_to_coder(wanted: coder_login.Wanted, *, is_list: bool, is_forget: bo
 async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthMethod | None:
     """Ask the agent for its logins, and do it if that needs no terminal; else the method that does."""
     from coupler.client.errors import AgentError
-    from coupler.coupling import connect
+    from coupler.client_api import connect
 
     try:
         remote = connect([*agent.command], env=agent.env)
@@ -123,7 +123,7 @@ async def _look(agent: Startable, method: str | None, *, is_list: bool) -> AuthM
 def _offer_terminal_logins(remote: RemoteAgent) -> None:
     from msgspec import structs
 
-    from coupler.client.offer import Offer
+    from coupler.client.remote import Offer
     from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 
     class TerminalLogins(Offer):

@@ -48,7 +48,7 @@ def refuse_unhonoured(
     if not unhonoured:
         return
     from coupler.client.errors import AgentError
-    from coupler.coupling import confinement_of, named
+    from coupler.client_api import confinement_of, named
 
     try:
         meant = named(agent, cwd=cwd)

@@ -143,7 +143,7 @@ def _found(command: list[str]) -> list[str]:
     import os
     from pathlib import Path
 
-    from coupler.coupling import startable
+    from coupler.client_api import startable
     from coupler.runtime.environment import SpawnError, find_program, split_command
 
     try:

@@ -134,7 +134,7 @@ def _serve(trace: Trace, pace: float) -> int:
 
 def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
     from coupler.client.errors import AgentError
-    from coupler.coupling import link_to
+    from coupler.client_api import link_to
     from coupler.inspect.replay_client import ReplayedClient
     from coupler.inspect.replay_difference import differences
 

@@ -74,7 +74,7 @@ FLAGS = ("--no-store", "--no-workflows")
 
 LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
 BY_NAME = "by name"
-"""Set by editors that run the command to log in; the same as `coupler.relay.login` names it."""
+"""Set by editors that run the command to log in; the same as `coupler.relay.relay` names it."""
 
 
 def main(arguments: list[str]) -> None:
@@ -133,7 +133,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _relayed(command: list[str]) -> object:
     from coupler.client.errors import AgentError
-    from coupler.coupling import connect
+    from coupler.client_api import connect
 
     try:
         return connect(command[0] if len(command) == 1 else command)
@@ -164,7 +164,7 @@ def _run_command(command: list[str]) -> NoReturn:
 def _named_command(command: list[str]) -> list[str]:
     """The command of an agent of the catalogue, with the words of its login behind it."""
     from coupler.client.errors import AgentError
-    from coupler.coupling import named
+    from coupler.client_api import named
 
     try:
         meant = named(command[0], cwd=".")
@@ -239,8 +239,8 @@ def _is_coder(agent: str) -> bool:
     """Whether an agent is the coder, or stands on it; what is wrong with the configuration is told later."""
     if agent == CODER:
         return True
-    from coupler.catalogue.lookup import find, is_coder
     from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import find, is_coder
 
     try:
         entry = find(agent, os.getcwd())
@@ -253,7 +253,7 @@ def _refuse_unknown(agent: str) -> None:
     """Refuse a name that is in no list: as a command it would only be looked for in vain."""
     from difflib import get_close_matches
 
-    from coupler.catalogue.lookup import entries
+    from coupler.providers.catalogue import entries
 
     known = [*entries(os.getcwd())]
     name = agent.partition(":")[0]

@@ -7,19 +7,24 @@ session before the answer that opens it waits here.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from msgspec import UNSET, Raw, json
+from msgspec import UNSET, Raw
+from msgspec import json as msgspec_json
 
 from coupler.__about__ import __version__
-from coupler.client.errors import AgentError, Kind
-from coupler.client.link import LastWords, Link
-from coupler.client.provisional import Provisional
-from coupler.client.responder import Listener, Responder
-from coupler.client.telemetry import Telemetry
+from coupler.client.errors import AgentError, Kind, Listener, Responder
+from coupler.client.observation import Telemetry
+from coupler.redaction.sources import Secret
+from coupler.runtime.environment import Environment, SpawnError
+from coupler.runtime.guard import Guard
+from coupler.runtime.process import Child
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.methods import PROTOCOL_VERSION, offers
 from coupler.schema.unstable import AgentCapabilities, InitializeResponse
@@ -35,9 +40,13 @@ from coupler.schema.v1 import (
 )
 from coupler.wire.messages import CONNECTION_CLOSED, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from coupler.wire.peer import Answer, Peer, Request
+from coupler.wire.pipe_transport import PipeTransport
+from coupler.wire.tap import Feed, FileError, open_file
+from coupler.wire.transport import TappedTransport, Transport
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
+
 
 log = logging.getLogger("coupler.client")
 
@@ -386,4 +395,205 @@ def _details(data: Any) -> str:
     """What an error says besides its message; agents exist that hide all of it there."""
     if data is None or (isinstance(data, dict) and data.keys() <= {"reason"}):
         return ""
-    return f": {data if isinstance(data, str) else json.encode(data).decode()}"[:500]
+    return f": {data if isinstance(data, str) else msgspec_json.encode(data).decode()}"[:500]
+
+
+# What an agent hangs on: a process of its own, or something else that gives a transport.
+
+
+class LastWords(NamedTuple):
+    """What is known of an agent that ended."""
+
+    exit_code: int | None = None
+    stderr: str = ""
+
+
+class Link(Protocol):
+    """Opens the way to an agent, and ends it. Before `open` there is nothing to wait for and to close."""
+
+    def open(self) -> Transport:
+        """Start the agent; called once."""
+
+    async def wait(self) -> None:
+        """Wait until the agent has ended by itself."""
+
+    async def close(self, grace: float = 5.0) -> None:
+        """End the agent and everything it started; what ignores that for `grace` seconds is killed."""
+
+    def last_words(self) -> LastWords:
+        """What the agent left, so far."""
+
+
+class ProcessLink:
+    """An agent as a child process, in a group of its own."""
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | PathLike[str] | None = None,
+        env: Environment | Mapping[str, str | None] | None = None,
+    ) -> None:
+        self._command = command
+        self._cwd = cwd
+        self._env = env
+        self._child: Child
+        self._guard: Guard | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process; its group and session have the same number."""
+        return self._child.pid
+
+    def open(self) -> Transport:
+        try:
+            self._child = Child.spawn(self._command, cwd=self._cwd, env=self._env)
+        except SpawnError as error:
+            raise AgentError("spawn", str(error)) from error
+        self._guard = Guard.over(self._child.pid)
+        return PipeTransport(self._child.stdout_fd, self._child.stdin_fd)
+
+    async def wait(self) -> None:
+        await self._child.wait()
+
+    async def close(self, grace: float = 5.0) -> None:
+        try:
+            await self._child.end(grace)
+        finally:
+            if self._guard is not None:
+                self._guard.dismiss()
+
+    def last_words(self) -> LastWords:
+        return LastWords(self._child.returncode, self._child.stderr)
+
+
+# A link that records: what a client and its agent say is written as `coupler record` would write it.
+
+
+def recorded(
+    link: Link,
+    path: str | os.PathLike[str],
+    *,
+    label: str = "",
+    mask: bool = True,
+    secrets: Iterable[Secret] = (),
+) -> RecordingLink:
+    """The same link, recorded to a new file; if there is such a file, a number is added to the name.
+
+    Secrets of this process's environment are masked, and `secrets` besides: those that only the agent gets.
+    """
+    return RecordingLink(link, path, label=label, mask=mask, secrets=secrets)
+
+
+class RecordingLink:
+    """Does what the link does that it is made of, and notes all that passes."""
+
+    def __init__(
+        self,
+        link: Link,
+        path: str | os.PathLike[str],
+        *,
+        label: str = "",
+        mask: bool = True,
+        secrets: Iterable[Secret] = (),
+    ) -> None:
+        self.path = os.path.abspath(path)
+        """The file; once the link is open, the one that is really written."""
+        self._link = link
+        self._header = {
+            "label": label,
+            "mask": mask,
+            "secrets": [[secret.name, secret.value] for secret in secrets],
+        }
+        self._feed = Feed()
+        self._began = 0.0
+        self._is_over = False
+
+    def open(self) -> Transport:
+        try:
+            file, self.path = open_file(self.path)
+        except FileError as error:
+            raise AgentError("spawn", f"the recording cannot be begun: {error}") from None
+        self._began = time.monotonic()
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        try:
+            transport = self._link.open()
+            self._feed.start(file, json.dumps({**self._header, "started": started}).encode())
+        finally:
+            os.close(file)
+        return TappedTransport(transport, self)
+
+    async def wait(self) -> None:
+        await self._link.wait()
+
+    async def close(self, grace: float = 5.0) -> None:
+        """End the agent, and wait for the file, but not for long."""
+        try:
+            await self._link.close(grace)
+        finally:
+            if not self._is_over:
+                self._is_over = True
+                words = self._link.last_words()
+                self._note(b"e", words.stderr.encode(errors="replace"))
+                self._note(b"E")
+                await asyncio.to_thread(self._feed.finish, self._now(), words.exit_code)
+
+    def last_words(self) -> LastWords:
+        return self._link.last_words()
+
+    def sent(self, data: bytes) -> None:
+        self._note(b"c", data)
+
+    def received(self, data: bytes) -> None:
+        self._note(b"a", data)
+
+    def output_ended(self) -> None:
+        self._note(b"C")
+
+    def input_ended(self) -> None:
+        self._note(b"A")
+
+    def _note(self, kind: bytes, data: bytes = b"") -> None:
+        self._feed.note(self._now(), kind, data)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._began
+
+
+# Updates that came before the answer which opens their session.
+
+
+MOST_UPDATES = 1000
+MOST_BYTES = 4 * 1024 * 1024
+
+
+class Provisional:
+    """Keeps updates of sessions that nobody knows yet, all of them together within two limits."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[SessionNotification, int]] = []
+        self._bytes = 0
+        self._is_full = False
+
+    def keep(self, notification: SessionNotification, size: int) -> None:
+        """Keep an update that took `size` bytes on the wire, if there is room."""
+        if len(self._waiting) >= MOST_UPDATES or self._bytes + size > MOST_BYTES:
+            if not self._is_full:
+                self._is_full = True
+                log.warning("updates came before their session was opened, and too many: some are dropped")
+            return
+        self._waiting.append((notification, size))
+        self._bytes += size
+
+    def take(self, session_id: str) -> list[tuple[SessionNotification, int]]:
+        """The updates of a session that is known now, in their order."""
+        taken = [kept for kept in self._waiting if kept[0].session_id == session_id]
+        self._waiting = [kept for kept in self._waiting if kept[0].session_id != session_id]
+        self._bytes -= sum(size for _, size in taken)
+        return taken
+
+    def clear(self) -> None:
+        """No session is being opened any more."""
+        self._waiting.clear()
+        self._bytes = 0
+        self._is_full = False

@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
-from coupler.client.form import checked, fields_of
-from coupler.client.responder import Listener, Responder
+from coupler.client.errors import Listener, Responder
 from coupler.events import ToolCall
-from coupler.fields.form_fields import Field, problem_of
+from coupler.fields.bounded_regex import Pattern
+from coupler.fields.form_fields import (
+    MOST_FIELDS,
+    ChoiceField,
+    ChoicesField,
+    Field,
+    FormError,
+    NumberField,
+    Option,
+    SwitchField,
+    TextField,
+    problem_of,
+)
 from coupler.schema.v1 import (
     AcceptElicitationResponse,
+    BooleanPropertySchema,
     CancelElicitationResponse,
     CompleteElicitationNotification,
     CreateElicitationRequest,
@@ -29,14 +41,24 @@ from coupler.schema.v1 import (
     DeclineElicitationResponse,
     ElicitationCapabilities,
     ElicitationFormCapabilities,
+    ElicitationPropertySchema,
     ElicitationSchema,
     ElicitationUrlCapabilities,
+    EnumOption,
+    IntegerPropertySchema,
+    MultiSelectItems,
+    MultiSelectPropertySchema,
+    NumberPropertySchema,
+    StringMultiSelectItems,
+    StringPropertySchema,
+    TitledMultiSelectItems,
 )
 from coupler.wire.messages import INTERNAL_ERROR, INVALID_PARAMS, RpcError
 from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
+
 
 MOST_PAGES = 100
 """Accepted pages of a connection whose completion is waited for; the oldest are forgotten."""
@@ -207,3 +229,121 @@ def _tool_call(
     params: CreateFormElicitationRequest | CreateUrlElicitationRequest, session: RemoteSession | None
 ) -> ToolCall | None:
     return None if session is None else session.tool_calls.get(params.tool_call_id or "")
+
+
+# The fields of a form that an agent wants to have filled in, and whether an answer fits them.
+
+
+def fields_of(schema: ElicitationSchema) -> tuple[Field, ...]:
+    """What can be filled in. A field of a kind that is not known here is left out, unless it is required."""
+    if schema.type != "object":
+        raise ValueError(f"the form is of the type {schema.type!r:.100}: only objects can be filled in")
+    required = frozenset(schema.required or ())
+    if unknown := sorted(required - schema.properties.keys()):
+        raise ValueError(f"the form requires the field {unknown[0]!r:.100}, which it does not have")
+    if len(schema.properties) > MOST_FIELDS:
+        raise ValueError(f"the form has more than {MOST_FIELDS} fields: ask for less at once")
+    fields: list[Field] = []
+    for name, part in schema.properties.items():
+        field = _field(part, _common(name, part, name in required))
+        if field is not None:
+            fields.append(field)
+        elif name in required:
+            raise ValueError(f"the form requires the field {name!r:.100}, whose kind is not known here")
+    return tuple(fields)
+
+
+def checked(answer: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Any]:
+    """The answer as it is sent; raises FormError, which does not repeat the value, if it does not fit."""
+    by_name = {each.name: each for each in fields}
+    for name in answer:
+        if name not in by_name:
+            offered = ", ".join(by_name) or "none at all"
+            raise FormError(f"the form has no field {name!r:.100}, only {offered:.500}")
+    content: dict[str, Any] = {}
+    for name, known in by_name.items():
+        if answer.get(name) is not None:
+            content[name] = known.read(known.write(answer[name]))
+        elif known.required:
+            raise FormError("is missing", name)
+    return content
+
+
+def _common(name: str, part: ElicitationPropertySchema, required: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "keyword": name,
+        "title": getattr(part, "title", None) or name,
+        "description": getattr(part, "description", None) or None,
+        "required": required,
+        "default": _or_unset(getattr(part, "default", None)),
+    }
+
+
+def _field(part: ElicitationPropertySchema, common: dict[str, Any]) -> Field | None:
+    match part:
+        case StringPropertySchema():
+            return _text_or_choice(part, common)
+        case NumberPropertySchema(minimum=minimum, maximum=maximum):
+            return NumberField(**common, whole=False, minimum=_known(minimum), maximum=_known(maximum))
+        case IntegerPropertySchema(minimum=minimum, maximum=maximum):
+            return NumberField(**common, whole=True, minimum=_known(minimum), maximum=_known(maximum))
+        case BooleanPropertySchema():
+            return SwitchField(**common)
+        case MultiSelectPropertySchema():
+            options = _items(part.items)
+            if options is None:
+                return None
+            fewest, most = _known(part.min_items), _known(part.max_items)
+            return ChoicesField(**common, options=options, fewest=fewest, most=most)
+    return None
+
+
+def _text_or_choice(part: StringPropertySchema, common: dict[str, Any]) -> Field:
+    if part.one_of:
+        return ChoiceField(**common, options=_titled(part.one_of))
+    if part.enum:
+        return ChoiceField(**common, options=_plain(part.enum))
+    return TextField(
+        **common,
+        shortest=_known(part.min_length),
+        longest=_known(part.max_length),
+        pattern=_pattern(_known(part.pattern)),
+        format=_known(part.format),
+    )
+
+
+def _pattern(source: str | None) -> Pattern | None:
+    """The pattern, if it can be matched in bounded time; else only the agent can tell what fits."""
+    try:
+        return None if source is None else Pattern(source)
+    except ValueError:
+        return None
+
+
+def _items(items: MultiSelectItems) -> tuple[Option, ...] | None:
+    match items:
+        case StringMultiSelectItems(enum):
+            return _plain(enum)
+        case TitledMultiSelectItems(any_of):
+            return _titled(any_of)
+    return None
+
+
+def _plain(values: Iterable[str]) -> tuple[Option, ...]:
+    return tuple(Option(value, value, value) for value in dict.fromkeys(values))
+
+
+def _titled(options: Iterable[EnumOption]) -> tuple[Option, ...]:
+    by_const = {option.const: option for option in options}
+    return tuple(
+        Option(const, option.title, const, _known(option.description)) for const, option in by_const.items()
+    )
+
+
+def _known(value: Any | UnsetType | None) -> Any:
+    return None if value is UNSET else value
+
+
+def _or_unset(value: Any) -> Any:
+    return UNSET if value is None else value

@@ -1,11 +1,17 @@
-"""The one error of this layer: what an agent failed to do, how far it came, and its last words."""
+"""Why an agent failed, and why a client refuses what an agent asks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from coupler.wire.messages import Reason, RpcError
+from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.reply import Reply
+    from coupler.client.session import RemoteSession
+
 
 Kind: TypeAlias = Literal[
     "spawn",
@@ -84,3 +90,66 @@ class EndTurn(Exception):  # noqa: N818 - it is no failure: a tool has what the 
     def __init__(self, payload: Any = None) -> None:
         super().__init__(payload)
         self.payload = payload
+
+
+# The client's rows of the error table: why it did not do what an agent asked.
+
+
+RESOURCE_NOT_FOUND = Reason("resource_not_found", -32002, "There is no such file, or no such terminal.")
+OUTSIDE_ROOTS = Reason(
+    "outside_roots", -32602, "The path is not, or not for certain, in the session's directories."
+)
+UNSUITABLE_FILE = Reason(
+    "unsuitable_file", -32602, "It is no UTF-8 text, too large, or not a file of the ordinary kind."
+)
+FILE_FAILED = Reason("file_failed", -32603, "The system could not read or write the file.")
+SPAWN_FAILED = Reason("spawn_failed", -32603, "The command could not be started.")
+TOO_MANY_TERMINALS = Reason("too_many_terminals", -32603, "The session must release a terminal first.")
+SESSION_ENDED = Reason("session_ended", -32600, "The session is being closed: it gets nothing more.")
+
+REASONS = (
+    RESOURCE_NOT_FOUND,
+    OUTSIDE_ROOTS,
+    UNSUITABLE_FILE,
+    FILE_FAILED,
+    SPAWN_FAILED,
+    TOO_MANY_TERMINALS,
+    SESSION_ENDED,
+)
+
+
+# What an agent may ask of its client: the seam between the connection and those who answer.
+
+
+class Responder(Protocol):
+    """Answers one method. What nobody answers gets "method not found"."""
+
+    params: type[Any]
+    """What the request's parameters are decoded as."""
+
+    def requested(self, request: Request, params: Any, session: RemoteSession | None) -> None:
+        """Answer now, raise an RpcError, or start what will answer; the session is None if none is named."""
+
+
+class Work:
+    """Answers for sessions, which takes time: a coroutine function finds each answer, or raises RpcError."""
+
+    def __init__(
+        self, params: type[Any], do: Callable[[Any, RemoteSession], Coroutine[Any, Any, Any]]
+    ) -> None:
+        self.params = params
+        self._do = do
+
+    def requested(self, request: Request, params: Any, session: RemoteSession | None) -> None:
+        assert session is not None  # the parameters name one
+        if session.has_ended:
+            raise RpcError.because(SESSION_ENDED, "the session is being closed: it gets nothing more")
+        request.run(self._do(params, session))
+
+
+class Listener:
+    """Hears one notification, which wants no answer. What nobody hears is ignored."""
+
+    def __init__(self, params: type[Any], notice: Callable[[Any], None]) -> None:
+        self.params = params
+        self.notice = notice

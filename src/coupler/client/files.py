@@ -14,8 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from coupler.client.reasons import FILE_FAILED, OUTSIDE_ROOTS, RESOURCE_NOT_FOUND, UNSUITABLE_FILE
-from coupler.client.responder import Responder, Work
+from coupler.client.errors import (
+    FILE_FAILED,
+    OUTSIDE_ROOTS,
+    RESOURCE_NOT_FOUND,
+    UNSUITABLE_FILE,
+    Responder,
+    Work,
+)
 from coupler.runtime import files
 from coupler.runtime.files import (
     OutsideRootsError,

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import logging
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct
 
+from coupler.__about__ import __version__
+from coupler.client.errors import AgentError, EndTurn
 from coupler.client.policy import Decision
-from coupler.client.reply import Reply
+from coupler.client.reply import Reply, TurnUsage
 from coupler.events import Event, ToolCall
-from coupler.schema.v1 import ContentBlock
+from coupler.schema.base import Extensible
+from coupler.schema.v1 import ContentBlock, Implementation
+from coupler.wire.peer import Request
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.util.types import AttributeValue
+
 
 log = logging.getLogger("coupler.client")
 
@@ -109,3 +125,274 @@ class Observers:
             except BaseException:
                 # Whatever it is, such as the failure of a test: the messages behind this one are read.
                 log.exception("an observer failed")
+
+
+# Spans for OpenTelemetry: every request, turn and tool call, in programs that use it.
+#
+# Nothing is imported until somebody else has: whoever sets OpenTelemetry up loads its API, and where it was
+# not loaded there is nobody to report to. Names follow the conventions for generative AI where there are
+# such. What people, models and tools say is no part of a span.
+
+
+if TYPE_CHECKING:
+    Attributes: TypeAlias = dict[str, AttributeValue]
+
+API = "opentelemetry.trace"
+
+PROVIDER = "OTEL_PYTHON_TRACER_PROVIDER"
+"""The variable by which users name a provider of spans: then the API is wanted, though nobody loaded it."""
+
+TRACE_KEYS = ("traceparent", "tracestate")
+"""The keys of W3C's trace context, which ACP reserves in `_meta`."""
+
+
+class Telemetry:
+    """The spans of one agent; none where OpenTelemetry is not in use."""
+
+    def __init__(self) -> None:
+        self._agent: Attributes = {}
+        if PROVIDER in os.environ:
+            with contextlib.suppress(ImportError):
+                import_module(API)
+
+    def introduced(self, info: Implementation | None) -> None:
+        """The agent has said who it is."""
+        if info is not None:
+            names = {"gen_ai.agent.name": info.name, "gen_ai.provider.name": info.name}
+            self._agent = {**names, "gen_ai.agent.version": info.version}
+
+    @contextlib.contextmanager
+    def request(self, method: str, params: Any) -> Iterator[Any]:
+        """A request of ours, from its sending to its answer. Yields its parameters with the trace context."""
+        if not is_in_use():
+            yield params
+            return
+        span = self._begin(method, "CLIENT", _of_request(method, params))
+        try:
+            yield carrying(params, span)
+        except BaseException as error:
+            note_failure(span, error)
+            raise
+        finally:
+            span.end()
+
+    def asked(self, request: Request, params: Any, turn: TurnSpan | None) -> None:
+        """A request of the agent: a span until it is answered."""
+        if not is_in_use():
+            return
+        context = context_in(getattr(params, "meta", UNSET)) or (None if turn is None else turn.context)
+        span = self._begin(request.method, "SERVER", _of_request(request.method, params), context)
+
+        def end() -> None:
+            if request.error is not None:
+                _note_error(span, str(request.error.code), code=request.error.code)
+            span.end()
+
+        request.when_answered(end)
+
+    def turn(self, session_id: str, model: str | None, before: TurnSpan | None) -> TurnSpan | None:
+        """A turn that begins; `before` is the turn whose answer was not enough, in the same prompt."""
+        if not is_in_use():
+            return None
+        from opentelemetry.context import get_current
+
+        parent = get_current() if before is None else before.parent
+        attributes: Attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.conversation.id": session_id,
+            **_of_method("session/prompt"),
+        }
+        if model is not None:
+            attributes["gen_ai.request.model"] = model
+        name = f"invoke_agent {self._agent.get('gen_ai.agent.name', '')}".rstrip()
+        return TurnSpan(self._begin(name, "CLIENT", attributes, parent), parent)
+
+    def _begin(self, name: str, kind: str, attributes: Attributes, context: Context | None = None) -> Span:
+        return _begin(name, kind, {**self._agent, **attributes}, context)
+
+
+class TurnSpan:
+    """A turn, with the tool calls in it. What is told after its end is no part of it."""
+
+    def __init__(self, span: Span, parent: Context) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        self.parent = parent
+        self.context = set_span_in_context(span, parent)
+        self._span = span
+        self._calls: dict[str, Span] = {}
+        self._ended_calls: set[str] = set()
+        self._has_failed = False
+        self._is_over = False
+
+    def carried_by(self, params: Any) -> Any:
+        """The parameters, with the turn's trace context."""
+        return carrying(params, self._span)
+
+    def see(self, event: Event) -> None:
+        """Something was received in this turn."""
+        if self._is_over or not isinstance(event, ToolCall) or event.id in self._ended_calls:
+            return
+        span = self._calls.get(event.id)
+        if span is None:
+            span = _begin(_tool_name(event), "INTERNAL", _of_call(event), self.context)
+            self._calls[event.id] = span
+        if not event.is_open:
+            span.update_name(_tool_name(event))  # agents may tell only by and by what a call is
+            span.set_attributes(_of_call(event))
+            self._end_call(event.id, None if event.status == "completed" else event.status)
+
+    def bridged(self, id: str, name: str) -> BridgedSpan:
+        """A tool of ours begins to run, inside of what the agent has reported of the call, if it has."""
+        from opentelemetry.trace import set_span_in_context
+
+        reported = self._calls.get(id)
+        context = self.context if reported is None else set_span_in_context(reported, self.context)
+        call = ToolCall(id=id, name=name)
+        return BridgedSpan(_begin(_tool_name(call), "INTERNAL", _of_call(call), context), context)
+
+    def fail(self, reason: BaseException) -> None:
+        """The turn is ended for this reason, whatever the agent answers."""
+        self._has_failed = True
+        if not isinstance(reason, EndTurn):
+            note_failure(self._span, reason)
+
+    def end(self, outcome: Reply | BaseException) -> None:
+        """The turn is over."""
+        if self._is_over:
+            return
+        for call in [*self._calls]:
+            self._end_call(call, "unfinished")
+        if isinstance(outcome, Reply):
+            self._span.set_attributes(_of_reply(outcome))
+        elif not self._has_failed:
+            note_failure(self._span, outcome)
+        self._span.end()
+        self._is_over = True
+
+    def _end_call(self, id: str, problem: str | None) -> None:
+        span = self._calls.pop(id)
+        self._ended_calls.add(id)
+        if problem is not None:
+            _note_error(span, problem)
+        span.end()
+
+
+class BridgedSpan:
+    """A tool of ours while it runs. What it traces itself, in `variables`, is a part of it."""
+
+    def __init__(self, span: Span, parent: Context) -> None:
+        from opentelemetry.context import attach
+        from opentelemetry.trace import set_span_in_context
+
+        self.variables = contextvars.copy_context()
+        self.variables.run(attach, set_span_in_context(span, parent))
+        self._span = span
+
+    def end(self, *, has_failed: bool) -> None:
+        """The tool has answered."""
+        if has_failed:
+            _note_error(self._span, "failed")
+        self._span.end()
+
+
+def is_in_use() -> bool:
+    """Whether this program has loaded OpenTelemetry's API."""
+    return API in sys.modules
+
+
+def context_in(meta: object) -> Context | None:
+    """The trace that a request of the peer belongs to, if its `_meta` says so."""
+    if not isinstance(meta, Mapping) or not isinstance(meta.get("traceparent"), str):
+        return None
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier = {key: meta[key] for key in TRACE_KEYS if isinstance(meta.get(key), str)}
+    return TraceContextTextMapPropagator().extract(carrier)
+
+
+def carrying(params: Any, span: Span) -> Any:
+    """The parameters of a request, with the span's trace context in their `_meta`."""
+    from opentelemetry.trace import set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
+    if not carrier:
+        return params
+    if isinstance(params, Extensible):
+        return msgspec.structs.replace(params, meta={**(params.meta or {}), **carrier})
+    return {**params, "_meta": carrier}
+
+
+def note_failure(span: Span, error: BaseException) -> None:
+    """Say that what the span stands for has failed. The words of an agent or a tool are not repeated."""
+    if isinstance(error, AgentError):
+        ours = error.message if error.code is None else f"the agent answered with the error {error.code}"
+        _note_error(span, error.kind, ours, error.code)
+    else:
+        _note_error(span, type(error).__qualname__)
+
+
+def _note_error(span: Span, type: str, message: str | None = None, code: int | None = None) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", type)
+    if code is not None:
+        span.set_attribute("rpc.response.status_code", str(code))
+    span.set_status(Status(StatusCode.ERROR, message))
+
+
+def _begin(name: str, kind: str, attributes: Attributes, context: Context | None) -> Span:
+    from opentelemetry.trace import SpanKind
+
+    return _tracer().start_span(name, context, SpanKind[kind], attributes)
+
+
+def _tracer() -> Tracer:
+    from opentelemetry.trace import get_tracer
+
+    return get_tracer("coupler", __version__)
+
+
+def _of_method(method: str) -> Attributes:
+    return {"rpc.system.name": "jsonrpc", "rpc.method": method}
+
+
+def _of_request(method: str, params: Any) -> Attributes:
+    session_id = getattr(params, "session_id", None)
+    return _of_method(method) | (
+        {"gen_ai.conversation.id": session_id} if isinstance(session_id, str) else {}
+    )
+
+
+def _tool_name(call: ToolCall) -> str:
+    return f"execute_tool {call.name or call.kind}"
+
+
+def _of_call(call: ToolCall) -> Attributes:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name or call.kind,
+        "gen_ai.tool.call.id": call.id,
+        "coupler.tool.kind": call.kind,
+    }
+
+
+def _of_reply(reply: Reply) -> Attributes:
+    return {"gen_ai.response.finish_reasons": [reply.stop_reason], **_of_usage(reply.usage)}
+
+
+def _of_usage(usage: TurnUsage) -> Attributes:
+    """What the agent has reported; estimates stay here."""
+    attributes: Attributes = {}
+    if not usage.is_estimated:
+        attributes |= {
+            "gen_ai.usage.input_tokens": usage.input,
+            "gen_ai.usage.output_tokens": usage.output,
+            "gen_ai.usage.cache_read.input_tokens": usage.cached_read,
+            "gen_ai.usage.cache_creation.input_tokens": usage.cached_write,
+        }
+    if usage.cost is not None:
+        attributes |= {"coupler.usage.cost": usage.cost, "coupler.usage.currency": usage.currency or ""}
+    return attributes

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 from coupler.client.errors import AgentError
-from coupler.client.fenced import json_values
 from coupler.client.reply import Reply
 from coupler.client.tools import STRUCTURED_OUTPUT
 from coupler.mcp.functions import text_result
@@ -18,6 +20,7 @@ from coupler.schema.v1 import ContentBlock, TextContent
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
+
 
 MOST_REPAIRS = 2
 """Times that an answer whose text does not fit is sent back."""
@@ -148,3 +151,58 @@ class Output:
 
 _BY_TOOL = f"Finish by calling the tool `{STRUCTURED_OUTPUT}` with your answer."
 _IN_TEXT = "Finish with your answer as JSON in a ```json block that fits this JSON Schema"
+
+
+# JSON in an answer's text: the whole of it, in fenced blocks, or bare between words.
+
+
+MOST_TRIES = 200
+"""Places of a text that are tried as the beginning of JSON."""
+
+_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+_OPENING = re.compile(r"[{\[]")
+
+
+def json_values(text: str) -> Iterator[Any]:
+    """What the text may mean as its answer, the likeliest first: later ones before earlier ones."""
+    whole = _decoded(text.strip())
+    if whole is not _NOTHING:
+        yield whole
+        return
+    for block in reversed(_FENCED.findall(text)):
+        value = _decoded(block.strip())
+        if value is not _NOTHING:
+            yield value
+    yield from reversed(_bare(text))
+
+
+def _bare(text: str) -> list[Any]:
+    """Objects and arrays in running text; those that are parts of others are not looked for."""
+    found: list[Any] = []
+    at = 0
+    for _ in range(MOST_TRIES):
+        opening = _OPENING.search(text, at)
+        if opening is None:
+            break
+        try:
+            value, at = _DECODER.raw_decode(text, opening.start())
+        except (ValueError, RecursionError):
+            at = opening.end()
+        else:
+            found.append(value)
+    return found
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return _NOTHING
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_NOTHING = object()
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

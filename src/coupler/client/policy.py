@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from coupler.client.errors import AgentError
 from coupler.events import ToolCall
+from coupler.events.v1_codec import patch_of
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
     CancelledPermissionOutcome,
     PermissionOption,
     RequestPermissionOutcome,
+    RequestPermissionRequest,
+    RequestPermissionResponse,
     SelectedPermissionOutcome,
 )
+from coupler.wire.peer import Request
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
 
 
 class PermissionRequest(Struct, frozen=True):
@@ -230,3 +239,75 @@ def _option(request: PermissionRequest, verdict: Verdict) -> str | None:
         raise TypeError(f"a verdict is True, False, the id of an option or None; this is {verdict!r}")
     wanted = "allow_once" if verdict else "reject_once"
     return next((option.option_id for option in request.options if option.kind == wanted), None)
+
+
+# `session/request_permission`: what an agent wants to do, decided by the session's policy.
+
+
+WITHDRAWN = RequestPermissionResponse(CancelledPermissionOutcome())
+
+
+class Permissions:
+    """Asks the session's policy, and answers; a cancel answers first."""
+
+    params = RequestPermissionRequest
+
+    def requested(
+        self, request: Request, params: RequestPermissionRequest, session: RemoteSession | None
+    ) -> None:
+        assert session is not None  # the parameters name one
+        if session.is_cancelled or session.has_ended:
+            request.answer(WITHDRAWN)
+            return
+        call = session.tool_calls.get(
+            params.tool_call.tool_call_id, ToolCall(id=params.tool_call.tool_call_id)
+        )
+        question = PermissionRequest(
+            call.updated(patch_of(params.tool_call)), tuple(params.options), session.cwd, session.roots
+        )
+        session.questions.ask(
+            request, lambda: _decided(session, question), WITHDRAWN, "the permission policy"
+        )
+
+
+async def _decided(session: RemoteSession, question: PermissionRequest) -> RequestPermissionResponse:
+    outcome = await session.policy.answer(question)
+    decision = Decision.of(question, outcome)
+    if not decision.is_allowed:
+        decision = replace(decision, remedy=await session.policy.remedy(question))
+    session.permission_answered(decision)
+    return RequestPermissionResponse(outcome)
+
+
+# Agents that ask for nothing: a policy cannot answer them, so a mode keeps them to it from the beginning.
+
+
+class Confinement(Struct, frozen=True):
+    """How an agent is kept to what policies say. What no mode stands for is refused, and never ignored."""
+
+    agent: str
+    """Its name, for sentences."""
+    modes: Mapping[PolicyName, str]
+    """The mode that keeps to a policy."""
+    usual: str | None = None
+    """The mode that whoever made the agent has chosen; it stands where no policy is named."""
+
+    def mode_for(self, policy: Policy | None, mode: str | None) -> str:
+        """The mode to open a session in; both are None where nobody has said. Raises of kind `session`."""
+        if policy is None:
+            return mode or self.usual or self.modes["allow-reads"]
+        if policy.name is None or policy.name not in self.modes:
+            raise AgentError(
+                "session",
+                f"{self.agent} asks for nothing, so that rules and functions have nothing to decide: use "
+                f"{self._named()}, or choose a mode, or drive its ACP form",
+            )
+        if policy.name == "deny-all" and mode not in (None, self.modes["deny-all"]):
+            raise AgentError(
+                "session", f"the policy deny-all and the mode {mode!r} contradict each other: leave one out"
+            )
+        return mode or self.modes[policy.name]
+
+    def _named(self) -> str:
+        *others, last = self.modes
+        return f"the policy {', '.join(others)} or {last}"

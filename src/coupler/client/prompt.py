@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+import contextvars
+import inspect
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
-from coupler.client.budget import Bill
 from coupler.client.errors import AgentError
-from coupler.client.lane import Lane
-from coupler.client.reply import Reply, ReplyInProgress, joined_rounds
-from coupler.client.terms import Terms
-from coupler.events import Event, Stop
+from coupler.client.reply import Bill, Budget, Reply, ReplyInProgress, joined_rounds
+from coupler.events import Event, Stop, Text, Thought, ToolCall
+from coupler.runtime.threads import in_thread
 from coupler.schema import unstable
 from coupler.schema.decoding import DecodingError, decode
 from coupler.schema.v1 import ContentBlock, TextContent
-from coupler.wire.messages import RpcError
-from coupler.wire.peer import Answer
+from coupler.wire.messages import CANCELLED, INTERNAL_ERROR, RpcError
+from coupler.wire.peer import Answer, Request
 
 if TYPE_CHECKING:
     from coupler.client.policy import Decision
     from coupler.client.session import RemoteSession
+
 
 CANCEL_PATIENCE = 10.0
 """Seconds that an agent has to answer a prompt that was cancelled."""
@@ -363,3 +366,306 @@ def _end_lane(lane: Lane, outcome: Outcome, stop: Stop) -> None:
 
 def _characters(blocks: tuple[ContentBlock, ...]) -> int:
     return sum(len(block.text) for block in blocks if isinstance(block, TextContent))
+
+
+# Events on their way from the reader, which never waits, to a consumer, which may.
+#
+# Unread events past a bound merge without loss: text of one message is joined, states of one tool call
+# overlay each other. What is still too much fails this consumer alone.
+
+
+MERGE_ABOVE = 256
+"""Unread events; a consumer that keeps up sees every one."""
+
+MOST_UNREAD = 64 * 1024 * 1024
+"""Bytes, as they came over the wire."""
+
+
+class _Joined:
+    """Text of one message whose pieces are joined when somebody reads it."""
+
+    def __init__(self, first: Text | Thought) -> None:
+        self.kind = type(first)
+        self.message_id = first.message_id
+        self.pieces = [first.text]
+
+    def continues(self, event: Event) -> bool:
+        return type(event) is self.kind and event.message_id == self.message_id
+
+    def event(self) -> Text | Thought:
+        return self.kind("".join(self.pieces), self.message_id)
+
+
+_Item: TypeAlias = tuple[Event | _Joined, int]
+
+
+class Lane:
+    """A queue for one consumer, fed synchronously."""
+
+    def __init__(self) -> None:
+        self._items: deque[_Item] = deque()
+        self._unread = 0
+        self._ended = False
+        self._failure: BaseException | None = None
+        self._arrival: asyncio.Future[None] | None = None
+
+    def put(self, event: Event, size: int) -> bool:
+        """Add an event that took `size` bytes on the wire; false if too much is unread."""
+        if self._ended:
+            return False
+        self._unread += size
+        if self._unread > MOST_UNREAD:
+            message = f"more than {MOST_UNREAD} bytes of events were not read"
+            self.end(AgentError("overflow", message))
+            return False
+        if len(self._items) < MERGE_ABOVE or not self._merge(event, size):
+            self._items.append((event, size))
+        self._wake()
+        return True
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Nothing more will come; a failure is raised after everything before it was read."""
+        if not self._ended:
+            self._ended = True
+            self._failure = failure
+            self._wake()
+
+    async def next(self) -> Event | None:
+        """The next event, or None after the last."""
+        while not self._items:
+            if self._ended:
+                if self._failure is not None:
+                    raise self._failure.with_traceback(None)
+                return None
+            if self._arrival is not None and not self._arrival.done():
+                raise AgentError("busy", "another task reads these events: iterate a prompt in one task")
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        return self.take()
+
+    def take(self) -> Event | None:
+        """The next event if one is there, for who cannot wait."""
+        if not self._items:
+            return None
+        item, size = self._items.popleft()
+        self._unread -= size
+        return item.event() if isinstance(item, _Joined) else item
+
+    def _merge(self, event: Event, size: int) -> bool:
+        last, last_size = self._items[-1]
+        if isinstance(event, ToolCall):
+            if not isinstance(last, ToolCall) or last.id != event.id:
+                return False
+            self._items[-1] = (event, last_size + size)
+            return True
+        if not isinstance(event, Text | Thought):
+            return False
+        if isinstance(last, Text | Thought):
+            last = _Joined(last)
+        if not isinstance(last, _Joined) or not last.continues(event):
+            return False
+        last.pieces.append(event.text)
+        self._items[-1] = (last, last_size + size)
+        return True
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+
+# The terms of a prompt: what counts as done, how often the agent is sent back, and what it may use.
+
+
+GRACE = 5.0
+"""Seconds that an agent has to end its turn after a deadline, before its process is ended."""
+
+MOST_ROUNDS = 5
+
+GO_ON = "That is not done yet. Go on until it is."
+
+T = TypeVar("T")
+Check: TypeAlias = Callable[[Reply], bool | str | Awaitable[bool | str | None] | None]
+
+
+class Goal(Protocol):
+    """What a prompt is for, beyond an answer."""
+
+    def opening(self, blocks: tuple[ContentBlock, ...]) -> tuple[ContentBlock, ...]:
+        """The prompt, with what the agent must be told of the goal."""
+
+    async def judge(self, reply: Reply) -> Reply | str:
+        """The reply, finished; or what to tell the agent so that it goes on. Raises if it is hopeless."""
+
+
+class Until:
+    """Done when a check says so: True or None. A text is feedback for the agent, False sends it on.
+
+    A text without a word finds no fault, and so is content. A plain function runs in a thread, so that one
+    which tests for minutes holds up nobody, and a deadline does not wait for it.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+
+    def opening(self, blocks: tuple[ContentBlock, ...]) -> tuple[ContentBlock, ...]:
+        return blocks
+
+    async def judge(self, reply: Reply) -> Reply | str:
+        verdict = await self._verdict(reply)
+        if verdict is None or verdict is True:
+            return reply
+        if verdict is False:
+            return GO_ON
+        if not isinstance(verdict, str):
+            raise TypeError(f"a check returns True, False, None or feedback as a text; this is {verdict!r}")
+        return verdict if verdict.strip() else reply
+
+    async def _verdict(self, reply: Reply) -> bool | str | None:
+        if inspect.iscoroutinefunction(self._check):
+            verdict: bool | str | None = await self._check(reply)
+            return verdict
+        surroundings = contextvars.copy_context()
+        said = await in_thread(lambda: _settled(lambda: surroundings.run(self._check, reply)))
+        if isinstance(said, _Raised):
+            raise said.error
+        return await said if inspect.isawaitable(said) else said
+
+
+class _Raised(Struct, frozen=True):
+    """Carried as a value: there are exceptions that no future takes, such as the failure of a test."""
+
+    error: BaseException
+
+
+def _settled(work: Callable[[], T]) -> T | _Raised:
+    try:
+        return work()
+    except BaseException as error:
+        return _Raised(error)
+
+
+class Terms(Struct, frozen=True):
+    """What a prompt was given besides its content."""
+
+    goals: tuple[Goal, ...] = ()
+    rounds: int = MOST_ROUNDS
+    budget: Budget | None = None
+    timeout: float | None = None
+    grace: float = GRACE
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"rounds= is 1 at least, not {self.rounds!r}")
+        if self.timeout is not None:
+            _refuse_no_seconds("timeout", self.timeout)
+        _refuse_no_seconds("grace", self.grace)
+
+    def refuse_if_over(self) -> None:
+        """Raise if nothing may be sent any more, or started for it: the time is up, or the budget spent."""
+        if self.timeout is not None and self.timeout <= 0:
+            raise AgentError(
+                "deadline", f"the time was up before it began: the timeout is {self.timeout:g} s"
+            )
+        if self.budget is not None:
+            self.budget.refuse_if_spent()
+
+    def opening(self, blocks: tuple[ContentBlock, ...]) -> tuple[ContentBlock, ...]:
+        """The prompt as it is sent."""
+        for goal in self.goals:
+            blocks = goal.opening(blocks)
+        return blocks
+
+    async def judge(self, reply: Reply) -> Reply | str:
+        """The finished reply, or feedback for the next round. A turn that did not end well is not judged."""
+        reply.raise_for_stop()
+        for goal in self.goals:
+            verdict = await goal.judge(reply)
+            if isinstance(verdict, str):
+                if reply.rounds >= self.rounds:
+                    message = f"the agent was not done after {self.rounds} rounds: {verdict}"
+                    raise AgentError("limit", message, reply=reply)
+                return verdict
+            reply = verdict
+        return reply
+
+    def seconds_left(self) -> float | None:
+        """Until the prompt must have ended, counted from now."""
+        limits = [self.timeout, None if self.budget is None else self.budget.seconds_left()]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _refuse_no_seconds(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}= is a number of seconds, not {value!r}")
+    if math.isnan(value):
+        raise ValueError(f"{name}= is a number of seconds, not {value!r}")
+
+
+# Dialogs that an agent has opened: somebody decides them, unless a cancel or the end comes first.
+
+
+Start = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Questions:
+    """The open questions of one session. Each is answered once: decided, withdrawn, or failed."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._open: dict[Request, tuple[Any, asyncio.Task[None] | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ask(self, request: Request, decide: Callable[[], Awaitable[Any]], withdrawn: Any, who: str) -> None:
+        """Let `decide` find the answer; `withdrawn` is the answer if nobody has to decide any more.
+
+        `who` names what decides, in errors.
+        """
+        self._open[request] = (withdrawn, None)
+        task = self._start(self._decide(request, decide, who))
+        if request in self._open:  # else an eager task has answered already
+            self._open[request] = (withdrawn, task)
+        cancelled = RpcError.because(CANCELLED, "the request was cancelled")
+        request.when_cancelled(lambda: self._withdraw(request, cancelled))
+
+    def withdraw(self) -> None:
+        """Nobody has to decide any more what the agent asked."""
+        for request, (withdrawn, _) in [*self._open.items()]:
+            self._withdraw(request, withdrawn)
+
+    async def _decide(self, request: Request, decide: Callable[[], Awaitable[Any]], who: str) -> None:
+        try:
+            answer = await decide()
+        except asyncio.CancelledError:
+            if request in self._open:
+                self._answer(request, self._open[request][0])
+            raise
+        except RpcError as error:
+            self._answer(request, error)
+        except BaseException as error:
+            # Whoever cannot decide has not allowed anything, whatever was raised, and the agent is told.
+            message = f"{who} failed: {type(error).__name__}: {error}"
+            self._answer(request, RpcError.because(INTERNAL_ERROR, message))
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise
+            context = {"message": f"{who} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+        else:
+            self._answer(request, answer)
+
+    def _withdraw(self, request: Request, answer: Any) -> None:
+        _, deciding = self._open.get(request, (None, None))
+        self._answer(request, answer)
+        if deciding is not None:
+            deciding.cancel()
+
+    def _answer(self, request: Request, answer: Any) -> None:
+        """Answer a question that is still open; somebody may decide after it was withdrawn."""
+        if request not in self._open:
+            return
+        del self._open[request]
+        if isinstance(answer, RpcError):
+            request.fail(answer)
+        else:
+            request.answer(answer)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import logging
 import os.path
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypedDict, TypeVar, Unpack, get_args
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from coupler.client.confinement import Confinement
-from coupler.client.connection import FRAME_LIMIT, Connection
-from coupler.client.errors import AgentError
-from coupler.client.files import FileAccess
-from coupler.client.link import Link
+from coupler.client.connection import FRAME_LIMIT, Connection, Link
+from coupler.client.errors import AgentError, Listener, Responder
+from coupler.client.files import FileAccess, Files
 from coupler.client.observation import AgentEnded, How, Observers, OnEvent, SessionOpened
-from coupler.client.offer import Offer
-from coupler.client.opening import Directory, Opening, OpeningOptions
-from coupler.client.quirks import Quirks, Usual
+from coupler.client.policy import Decide, Permissions, Policy, PolicyName
+from coupler.client.reply import Reply
+from coupler.client.resources import Equipment
 from coupler.client.session import RemoteSession
 from coupler.schema.methods import method_for, offers
 from coupler.schema.unstable import AgentCapabilities, ForkSessionRequest, ForkSessionResponse
@@ -27,8 +30,13 @@ from coupler.schema.v1 import (
     AuthenticateRequest,
     AuthenticateResponse,
     AuthMethod,
+    BooleanConfigOptionCapabilities,
+    ClientCapabilities,
+    ClientSessionCapabilities,
+    CompactionCapabilities,
     DeleteSessionRequest,
     DeleteSessionResponse,
+    FileSystemCapabilities,
     Implementation,
     ListSessionsRequest,
     ListSessionsResponse,
@@ -36,13 +44,21 @@ from coupler.schema.v1 import (
     LoadSessionResponse,
     LogoutRequest,
     LogoutResponse,
+    McpServer,
     NewSessionRequest,
     NewSessionResponse,
+    NoticeCapabilities,
     ResumeSessionRequest,
     ResumeSessionResponse,
+    SessionConfigOptionsCapabilities,
     SessionInfo,
 )
 from coupler.wire.peer import Peer
+
+if TYPE_CHECKING:
+    from coupler.client.elicitation import Elicitation, OnForm, OnUrl
+    from coupler.client.policy import Confinement
+
 
 MOST_PAGES = 1000
 """Pages of an agent's list of sessions that are read."""
@@ -300,3 +316,216 @@ class RemoteAgent:
                 await session.end_belongings()
         finally:
             await connection.close()
+
+
+# How a session is opened: where, with which servers, under which policy, and set to what.
+
+
+log = logging.getLogger("coupler.client")
+
+TEMPORARY = "temporary"
+"""As a session's directory: one is made for it, and removed when it ends."""
+
+Directory: TypeAlias = str | PathLike[str]
+
+Answered = TypeVar("Answered", bound=msgspec.Struct)
+
+
+class SessionOptions(TypedDict, total=False):
+    """What `ask`, `new`, `load`, `resume` and `fork` take."""
+
+    cwd: Directory
+    """Made absolute; by default that of the agent's process. "temporary" makes one and removes it."""
+    additional_directories: Sequence[Directory]
+    mcp_servers: Sequence[McpServer]
+    """One that the agent cannot reach by itself is bridged."""
+    tools: Sequence[Any]
+    """Python functions that the agent's model may call, or context managers that yield such."""
+    permissions: Policy | Decide | PolicyName
+    """Answers what the agent asks; by default it may read and nothing else."""
+    model: str
+    mode: str
+    options: Mapping[str, str | bool]
+    """Set, like model and mode, before the first prompt."""
+    strict: bool
+    """False: a model, mode or option that is not offered is a warning in the log, and no error."""
+
+
+class OpeningOptions(SessionOptions, total=False):
+    """What `new`, `load`, `resume` and `fork` take: also what `ask` has as an argument of its own."""
+
+    output: Any
+    """What prompts will ask for, or True: their typed answers then come by a tool, where they can."""
+    reason: str
+    """Why it is not the session that was wanted, for those who watch: `SessionOpened` tells it."""
+
+
+class Opening:
+    """The options of one session, looked at before anything is sent."""
+
+    def __init__(
+        self, given: OpeningOptions, usual_cwd: Directory, confinement: Confinement | None = None
+    ) -> None:
+        wanted = given.get("permissions")
+        self.policy = Policy.of(wanted)
+        self.mcp_servers = tuple(given.get("mcp_servers", ()))
+        self._equipment = Equipment(given.get("tools", ()), self.mcp_servers, given.get("output"))
+        self.roots = tuple(map(_absolute, given.get("additional_directories", ())))
+        self._model = given.get("model")
+        self._mode = given.get("mode")
+        if confinement is not None:
+            self._mode = confinement.mode_for(None if wanted is None else self.policy, self._mode)
+        self._options = given.get("options", {})
+        self._is_strict = given.get("strict", True)
+        self.reason = given.get("reason")
+        directory = given.get("cwd", usual_cwd)
+        self.is_temporary = directory == TEMPORARY
+        self.cwd = tempfile.mkdtemp(prefix="coupler-") if self.is_temporary else _absolute(directory)
+
+    @property
+    def additional_directories(self) -> Sequence[str] | UnsetType:
+        """As the protocol has it."""
+        return self.roots or UNSET
+
+    def check(self, connection: Connection) -> None:
+        """Raise for what the agent has not said to take."""
+        if self.roots and not connection.offers("sessionCapabilities.additionalDirectories"):
+            raise AgentError("session", "the agent does not take additional directories")
+
+    async def equip(self, connection: Connection, request: Answered) -> Answered:
+        """The request, with the servers that the agent is to know of; what they need here is opened."""
+        servers = await self._equipment.open(connection.capabilities.mcp_capabilities)
+        return msgspec.structs.replace(request, mcp_servers=servers)
+
+    async def furnish(self, session: RemoteSession) -> None:
+        """Set a session that was just opened to what was wanted."""
+        session.at_end(self.clear)
+        self._equipment.belong_to(session)
+        if self._model is not None:
+            await self._wish(session.set_model(self._model))
+        if self._mode is not None:
+            await self._wish(session.set_mode(self._mode), is_optional=session.may_refuse_mode(self._mode))
+        for option, value in self._options.items():
+            await self._wish(session.set_option(option, value))
+
+    async def clear(self) -> None:
+        """End what was opened, and remove the directory that was made."""
+        await self._equipment.close()
+        if self.is_temporary:
+            await asyncio.to_thread(shutil.rmtree, self.cwd, ignore_errors=True)
+
+    async def _wish(self, setting: Awaitable[None], *, is_optional: bool = False) -> None:
+        try:
+            await setting
+        except AgentError as error:
+            if error.kind != "session" or (self._is_strict and not is_optional):
+                raise
+            log.warning("%s", error.message)
+
+
+def _absolute(directory: Directory) -> str:
+    return os.path.abspath(directory)  # the agent sees the path as written, links and all
+
+
+# What we offer an agent: computed once, advertised exactly so, and served by nothing else.
+
+
+class Offer:
+    """The client's capabilities, and who responds to them: permissions always, the rest as wanted."""
+
+    def __init__(
+        self,
+        *,
+        files: FileAccess | None = None,
+        terminals: bool = False,
+        on_form: OnForm | None = None,
+        on_url: OnUrl | None = None,
+    ) -> None:
+        if files is not None and files not in get_args(FileAccess):
+            raise ValueError(f"files= is one of {', '.join(get_args(FileAccess))}, not {files!r}")
+        for name, function in {"on_form": on_form, "on_url": on_url}.items():
+            if function is not None and not callable(function):
+                raise TypeError(f"{name}= is a function that asks the user; this is {function!r}")
+        self.wanted_files = files
+        """What was asked for; None if nobody has said."""
+        self._files: FileAccess = files or "read"
+        self._terminals = terminals
+        self._on_form = on_form
+        self._on_url = on_url
+
+    def capabilities(self) -> ClientCapabilities:
+        """What is advertised."""
+        return ClientCapabilities(
+            fs=FileSystemCapabilities(
+                read_text_file=self._files != "none", write_text_file=self._files == "write"
+            ),
+            terminal=self._terminals,
+            session=ClientSessionCapabilities(
+                compaction=CompactionCapabilities(),
+                config_options=SessionConfigOptionsCapabilities(boolean=BooleanConfigOptionCapabilities()),
+                notices=NoticeCapabilities(),
+            ),
+            elicitation=UNSET if (elicitation := self._elicitation()) is None else elicitation.capabilities(),
+        )
+
+    def responders(self) -> Mapping[str, Responder | Listener]:
+        """Who answers which method, for one run of the agent."""
+        responders: dict[str, Responder | Listener] = {"session/request_permission": Permissions()}
+        responders |= Files(self._files).responders()
+        if (elicitation := self._elicitation()) is not None:
+            responders |= elicitation.responders()
+        if self._terminals:
+            from coupler.client.terminals import Terminals
+
+            responders |= Terminals().responders()
+        return responders
+
+    # What most clients do not offer is imported on use.
+
+    def _elicitation(self) -> Elicitation | None:
+        if self._on_form is None and self._on_url is None:
+            return None
+        from coupler.client.elicitation import Elicitation
+
+        return Elicitation(self._on_form, self._on_url)
+
+
+# What is particular about an agent: one small protocol, so that no other code names an agent.
+
+
+class Quirks(Protocol):
+    """How to take one agent. Derive from `Usual` and change what differs."""
+
+    linger: float
+    """Seconds of silence to wait for after a turn's answer, for agents that send content late; mostly 0."""
+
+    def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
+        """The offered model that is meant; None if there is none."""
+
+    def may_refuse_mode(self, mode: str) -> bool:
+        """Whether a refused mode is worth a warning and no error."""
+
+    def is_failure(self, reply: Reply) -> bool:
+        """Whether a turn that ended well has failed all the same, as with an empty answer."""
+
+
+class Usual:
+    """An agent that keeps to the protocol."""
+
+    linger: float = 0.0
+
+    def model_for(self, wanted: str, offered: Sequence[str]) -> str | None:
+        return wanted if wanted in offered else None
+
+    def may_refuse_mode(self, mode: str) -> bool:
+        return False
+
+    def is_failure(self, reply: Reply) -> bool:
+        return False
+
+
+class FailsEmpty(Usual):
+    """An agent that hides its failures behind an empty answer, as many do whose model was not reached."""
+
+    def is_failure(self, reply: Reply) -> bool:
+        return reply.is_complete and reply.is_empty

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from coupler.client.errors import AgentError, Kind
-from coupler.client.usage import TurnUsage, estimated_tokens, turn_usage
 from coupler.events import Content, Event, Plan, Stop, Text, Thought, ToolCall, Usage
 from coupler.events.events import plain_text_of
 from coupler.schema.v1 import Diff, PlanEntry
 
 if TYPE_CHECKING:
     from coupler.client.policy import Decision
+    from coupler.schema.unstable import Usage as TokenUsage
+
 
 OutputWay: TypeAlias = Literal["tool", "text"]
 """How typed output came: by the `structured_output` tool, or as JSON in the answer's text."""
@@ -27,6 +29,49 @@ _FAILED_STOPS: dict[str, tuple[Kind, str]] = {
     "max_tokens": ("limit", "the agent reached its limit of tokens"),
     "max_turn_requests": ("limit", "the agent reached its limit of requests in one turn"),
 }
+
+
+# What a turn has used, from the two places where agents report it.
+#
+# One rule: tokens are those of the answer's `usage`; the context's fill is that of the last `usage_update`,
+# and the cost is what such updates, which count from the session's beginning, have grown by during the turn.
+# An agent that reports no tokens gets an estimate, marked as such.
+
+
+class TurnUsage(Struct, frozen=True, kw_only=True):
+    """Tokens and money of one prompt. `is_estimated` says that the tokens were guessed from the text."""
+
+    input: int = 0
+    output: int = 0
+    cached_read: int = 0
+    cached_write: int = 0
+    thought: int = 0
+    total: int = 0
+    is_estimated: bool = False
+    context_used: int | None = None
+    context_size: int | None = None
+    cost: float | None = None
+    currency: str | None = None
+
+    def __add__(self, later: TurnUsage) -> TurnUsage:
+        """Both together, for prompts that took several turns; the context is that of the later one."""
+        return TurnUsage(
+            input=self.input + later.input,
+            output=self.output + later.output,
+            cached_read=self.cached_read + later.cached_read,
+            cached_write=self.cached_write + later.cached_write,
+            thought=self.thought + later.thought,
+            total=self.total + later.total,
+            is_estimated=self.is_estimated or later.is_estimated,
+            context_used=self.context_used if later.context_used is None else later.context_used,
+            context_size=self.context_size if later.context_size is None else later.context_size,
+            cost=_sum(self.cost, later.cost),
+            currency=later.currency or self.currency,
+        )
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else one + other
 
 
 class Reply(Struct, frozen=True):
@@ -194,3 +239,174 @@ def joined_rounds(earlier: Reply, later: Reply) -> Reply:
         permissions=(*earlier.permissions, *later.permissions),
         rounds=earlier.rounds + 1,
     )
+
+
+CHARACTERS_PER_TOKEN = 4
+"""What is assumed of agents that report nothing."""
+
+
+def turn_usage(
+    tokens: TokenUsage | None, before: Usage | None, after: Usage | None, characters: tuple[int, int]
+) -> TurnUsage:
+    """What a turn used. `before` and `after` are the session's usage at its ends; `characters` are those of
+    the prompt and of everything the agent wrote."""
+    cost, currency = _cost(before, after)
+    counted = _estimated(*characters) if tokens is None else _counted(tokens)
+    return TurnUsage(
+        **counted,
+        is_estimated=tokens is None,
+        context_used=None if after is None else after.used,
+        context_size=None if after is None else after.size,
+        cost=cost,
+        currency=currency,
+    )
+
+
+def estimated_tokens(characters: int) -> int:
+    """About as many tokens as so much text has."""
+    return -(-characters // CHARACTERS_PER_TOKEN)
+
+
+def _counted(tokens: TokenUsage) -> dict[str, int]:
+    return {
+        "input": tokens.input_tokens,
+        "output": tokens.output_tokens,
+        "cached_read": _number(tokens.cached_read_tokens),
+        "cached_write": _number(tokens.cached_write_tokens),
+        "thought": _number(tokens.thought_tokens),
+        "total": tokens.total_tokens,
+    }
+
+
+def _estimated(asked: int, written: int) -> dict[str, int]:
+    read, wrote = estimated_tokens(asked), estimated_tokens(written)
+    return {"input": read, "output": wrote, "total": read + wrote}
+
+
+def _cost(before: Usage | None, after: Usage | None) -> tuple[float | None, str | None]:
+    if after is None or after.cost is None:
+        return None, None
+    spent = after.cost.amount
+    if before is not None and before.cost is not None and before.cost.currency == after.cost.currency:
+        # An agent that begins to count anew, as after a compaction, has spent at least what it says now.
+        spent = spent - before.cost.amount if spent >= before.cost.amount else spent
+    # Nobody earns by working: an agent that says so does not fill up a budget.
+    return max(spent, 0.0), after.cost.currency
+
+
+def _number(value: int | UnsetType | None) -> int:
+    return value if isinstance(value, int) else 0
+
+
+# A budget: what prompts may use together, in tokens, money, turns and time.
+
+
+class Budget:
+    """May be shared by prompts, sessions and agents, also at the same time.
+
+    A turn is charged however it ends, and counted in by estimates while it runs.
+    `cost` counts in the currency that the agent reports; agents that report no tokens are charged estimates,
+    which `is_estimated` tells. `seconds` is counted from now.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: int | None = None,
+        cost: float | None = None,
+        turns: int | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        for name, value in {"tokens": tokens, "cost": cost, "turns": turns, "seconds": seconds}.items():
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"a budget's {name} are a number, not {value!r}")
+            if not value >= 0:
+                raise ValueError(f"a budget's {name} cannot be negative: {value!r}")
+        self.tokens = tokens
+        self.cost = cost
+        self.turns = turns
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.spent_tokens = 0
+        self.spent_cost = 0.0
+        self.spent_turns = 0
+        self.running_tokens = 0
+        self.running_cost = 0.0
+        """What the turns have used that run now, as far as that is known."""
+        self.is_estimated = False
+
+    def begin_turn(self) -> Bill:
+        """A prompt is about to be sent, and what it uses goes on a bill; raises if nothing is left for it."""
+        self.refuse_if_spent()
+        self.spent_turns += 1
+        return Bill(self)
+
+    def charge(self, usage: TurnUsage) -> None:
+        """A turn has used this much."""
+        self.spent_tokens += usage.total
+        self.spent_cost += usage.cost or 0.0
+        self.is_estimated = self.is_estimated or usage.is_estimated
+
+    def run_up(self, tokens: int, cost: float) -> None:
+        """The turns that run now have used so much more than was known, or less."""
+        self.running_tokens += tokens
+        self.running_cost += cost
+
+    def refuse_if_spent(self) -> None:
+        """Raise if the deadline has passed or nothing is left."""
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise AgentError("deadline", "the deadline of the budget has passed")
+        if self.turns is not None and self.spent_turns >= self.turns:
+            raise AgentError("budget", f"the budget of {self.turns} turns is spent")
+        if (excess := self.excess()) is not None:
+            raise AgentError("budget", excess)
+
+    def excess(self, tokens: int = 0, cost: float = 0.0) -> str | None:
+        """What is used up once the other turns that run are counted in, and so much; None if nothing is."""
+        if (
+            self.tokens is not None
+            and (used := self.spent_tokens + self.running_tokens + tokens) >= self.tokens
+        ):
+            return f"the budget of {self.tokens} tokens is spent ({used} used)"
+        if self.cost is not None and (paid := self.spent_cost + self.running_cost + cost) >= self.cost:
+            return f"the budget of {self.cost:g} is spent ({paid:g} used)"
+        return None
+
+    def seconds_left(self) -> float | None:
+        """Until the deadline; None if there is none."""
+        return None if self.deadline is None else max(self.deadline - time.monotonic(), 0.0)
+
+
+class Bill:
+    """What one running turn has used so far. It counts for all who share the budget, and is settled once."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._tokens = 0
+        self._cost = 0.0
+        self._is_settled = False
+
+    def note(self, tokens: int, cost: float) -> str | None:
+        """The turn has used so much by now; says what is used up by that, if anything is."""
+        if self._is_settled:
+            return None
+        self._budget.run_up(-self._tokens, -self._cost)
+        excess = self._budget.excess(tokens, cost)
+        self._budget.run_up(tokens, cost)
+        self._tokens, self._cost = tokens, cost
+        return excess
+
+    def settle(self, usage: TurnUsage) -> None:
+        """The turn is over, however it ended, and this is what it used."""
+        if self._is_settled:
+            return
+        self._is_settled = True
+        self._budget.run_up(-self._tokens, -self._cost)
+        self._budget.charge(usage)
+
+    def withdraw(self) -> None:
+        """The prompt was not sent after all."""
+        if not self._is_settled:
+            self.settle(TurnUsage())
+            self._budget.spent_turns -= 1

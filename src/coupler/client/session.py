@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, json
 
-from coupler.client.budget import Budget
 from coupler.client.errors import AgentError, Kind
-from coupler.client.finished import FinishedCalls
-from coupler.client.lateness import Lateness
 from coupler.client.observation import (
     Observers,
     OnEvent,
@@ -20,16 +18,13 @@ from coupler.client.observation import (
     Received,
     ToolFinished,
     TurnFinished,
+    TurnSpan,
 )
 from coupler.client.policy import Decision, Policy
-from coupler.client.prompt import Outcome, Prompt
-from coupler.client.questions import Questions
-from coupler.client.record import Record
-from coupler.client.reply import Reply
-from coupler.client.settings import Settings
-from coupler.client.telemetry import TurnSpan
-from coupler.client.terms import GRACE, MOST_ROUNDS, Check, Goal, Terms, Until
-from coupler.events import Commands, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
+from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, Goal, Outcome, Prompt, Questions, Terms, Until
+from coupler.client.reply import Budget, Reply
+from coupler.client.resources import NAME
+from coupler.events import Commands, Content, Event, Info, Mode, Options, Plan, Text, Thought, ToolCall, Usage
 from coupler.events.v1_codec import from_update
 from coupler.schema.v1 import (
     AvailableCommand,
@@ -39,6 +34,14 @@ from coupler.schema.v1 import (
     ContentBlock,
     PlanEntry,
     PromptRequest,
+    SessionConfigBoolean,
+    SessionConfigOption,
+    SessionConfigSelect,
+    SessionConfigSelectGroup,
+    SessionConfigSelectItem,
+    SessionConfigSelectOption,
+    SessionMode,
+    SessionModeState,
     SessionUpdate,
     SetSessionConfigBooleanRequest,
     SetSessionConfigOptionResponse,
@@ -51,7 +54,7 @@ from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.connection import Connection
-    from coupler.client.quirks import Quirks
+    from coupler.client.remote import Quirks
     from coupler.client.terminals import Terminal
     from coupler.client.tools import SessionTools
 
@@ -393,3 +396,358 @@ class RemoteSession:
                 self.settings.options = event.options
             case Info() if event.title is not UNSET:
                 self.title = event.title
+
+
+# The record of a session: all that an agent has reported, in order, without saying anything twice.
+
+
+class Record:
+    """Text of one message is one entry; a tool call is one entry, as it stands now, where it began."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._entries: list[tuple[Event, bool]] = []
+        self._calls: dict[str, int] = {}
+        self._open: tuple[type[Event], str | None, bool] | None = None
+        self._pieces: list[str] = []
+
+    def add_text(self, event: Text | Thought, late: bool) -> None:
+        """Take a piece of text in; `late` says that its turn was over."""
+        key = (event.__class__, event.message_id, late)
+        if key == self._open:
+            self._pieces.append(event.text)
+            return
+        self.close_text()
+        self._entries.append((event, late))
+        self._open, self._pieces = key, [event.text]
+
+    def add(self, event: Event, late: bool) -> None:
+        """Take anything else in."""
+        self.close_text()
+        if isinstance(event, ToolCall) and event.id in self._calls:
+            place = self._calls[event.id]
+            self._entries[place] = (event, self._entries[place][1] or late)
+            return
+        if isinstance(event, ToolCall):
+            self._calls[event.id] = len(self._entries)
+        self._entries.append((event, late))
+
+    def entries(self) -> tuple[Received, ...]:
+        """All of it so far."""
+        self._join_text()
+        return tuple(Received(self._session_id, event, late) for event, late in self._entries)
+
+    def close_text(self) -> None:
+        """What comes next is another message, as at the beginning of a turn, whether it has an id or not."""
+        self._join_text()
+        self._open, self._pieces = None, []
+
+    def _join_text(self) -> None:
+        if len(self._pieces) > 1:
+            last, late = self._entries[-1]
+            assert isinstance(last, Text | Thought)
+            self._pieces = ["".join(self._pieces)]
+            self._entries[-1] = (type(last)(self._pieces[0], last.message_id), late)
+
+
+# What comes too late: content of a turn that is over, and how long to wait for it.
+
+
+_OF_A_TURN = (Content, ToolCall, Plan)
+"""Events besides text that belong to a turn; the others tell the session's state at any time."""
+
+
+class Lateness:
+    """Knows which messages belong to turns that are over, by their ids."""
+
+    def __init__(self) -> None:
+        self._has_turns = False
+        self._is_in_turn = False
+        self._current: str | None = None
+        self._is_current_late = False
+        self._told: set[str] = set()
+        self._past: set[str] = set()
+        self._heard: asyncio.Event | None = None
+
+    def turn_began(self) -> None:
+        """A prompt goes out; what was told before it is of an earlier turn."""
+        self._has_turns = self._is_in_turn = True
+        self._past |= self._told
+        self._told.clear()
+        self._current, self._is_current_late = None, False
+
+    def turn_ended(self) -> None:
+        """What comes from now on is late."""
+        self._is_in_turn = False
+
+    def is_late_text(self, event: Text | Thought) -> bool:
+        """Whether a piece of text belongs to a turn that is over. Nearly all of a stream is text."""
+        if self._heard is not None:
+            self._heard.set()
+        if not self._is_in_turn:
+            return self._has_turns
+        named = event.message_id
+        if named is None:
+            return False
+        if named != self._current:
+            self._current, self._is_current_late = named, named in self._past
+            self._told.add(named)
+        return self._is_current_late
+
+    def is_late(self, event: Event) -> bool:
+        """The same for anything else. A call that goes on in a later turn is told there."""
+        if self._heard is not None:
+            self._heard.set()
+        return self._has_turns and not self._is_in_turn and isinstance(event, _OF_A_TURN)
+
+    async def silence(self, seconds: float) -> None:
+        """Wait until nothing has come for so long."""
+        self._heard = asyncio.Event()
+        try:
+            while True:
+                self._heard.clear()
+                async with asyncio.timeout(seconds):
+                    await self._heard.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._heard = None
+
+
+# Which tool calls have ended: each is told once, whoever reports it first and however often.
+#
+# A call of a Python function is known twice: to us, who ran it, and to the agent, who reports it by its own
+# id. Some agents tell us that id; for the others the two are paired within a turn, by name, input and order.
+
+
+class FinishedCalls:
+    """The calls that have ended, as the agent reports them and as our own tools know them."""
+
+    def __init__(self) -> None:
+        self._reported: set[str] = set()
+        self._ours: dict[str, str] = {}
+        """Our own calls, by each id that the agent may know them by."""
+        self._unpaired: list[ToolCall] = []
+        """Our own calls of this turn that the agent has not reported yet, oldest first."""
+        self._unpaired_reports: list[ToolCall] = []
+
+    def turn_began(self) -> None:
+        """What was not paired by now never will be."""
+        self._unpaired.clear()
+        self._unpaired_reports.clear()
+
+    def is_news(self, call: ToolCall) -> bool:
+        """Whether what the agent reports of a call is that it has ended, and nobody knows yet."""
+        if call.is_open:
+            self._reported.discard(call.id)
+            return False
+        if call.id in self._reported:
+            return False
+        self._reported.add(call.id)
+        if call.id in self._ours:
+            self._unpaired = [each for each in self._unpaired if each.id != self._ours[call.id]]
+            return False
+        for own in self._unpaired:
+            if _is_report_of(call, own):
+                self._unpaired.remove(own)
+                self._ours[call.id] = own.id
+                return False
+        self._unpaired_reports.append(call)
+        return True
+
+    def is_news_of_ours(self, call: ToolCall, ids: frozenset[str]) -> bool:
+        """Whether nobody knows yet that a call of our own has ended; the agent may know it by `ids`."""
+        self._ours.update(dict.fromkeys(ids, call.id))
+        if not self._reported.isdisjoint(ids):
+            return False
+        for report in self._unpaired_reports:
+            if _is_report_of(report, call):
+                self._unpaired_reports.remove(report)
+                self._ours[report.id] = call.id
+                return False
+        self._unpaired.append(call)
+        return True
+
+    def ours(self, call: ToolCall) -> str | None:
+        """The id of the call of our own that the agent reports as this one; None if it is none of ours."""
+        return self._ours.get(call.id)
+
+
+def _is_report_of(report: ToolCall, own: ToolCall) -> bool:
+    return _is_named(report, own.title) and _has_input(report.raw_input, own.raw_input)
+
+
+def _is_named(report: ToolCall, name: str) -> bool:
+    """Whether a call is one of this tool, as agents write it.
+
+    `coupler_price`, `mcp__coupler__price`, `price (coupler MCP Server)`, and as an id with a number behind.
+    """
+    prefixed = rf"(.*(?<![^\W_]))?{NAME}([-_]\d+)?[\W_]+{re.escape(name)}"
+    for words in filter(None, (report.name, report.title)):
+        if words == name or re.fullmatch(rf"{prefixed}|{re.escape(name)}\W.*{NAME}.*", words, re.DOTALL):
+            return True
+    is_nameless = not report.name and not report.title
+    return is_nameless and re.match(rf"{prefixed}(?![^\W_])", report.id, re.DOTALL) is not None
+
+
+def _has_input(reported: object, given: object) -> bool:
+    """Whether the inputs are one; agents exist that tell none, or wrap it."""
+    if reported is None or reported == given:
+        return True
+    return isinstance(reported, dict) and (not reported or given in reported.values())
+
+
+# What a session can be set to, as its agent offers it: modes, options, and the model.
+#
+# A model is an option of the category "model". Agents of before offer `models` of their own, and some have
+# their modes as an option: each is set the way it wants, and whoever sets them need not know.
+
+
+ON = frozenset({"true", "on", "yes"})
+OFF = frozenset({"false", "off", "no"})
+
+
+class LegacyModel(Struct, frozen=True, rename="camel"):
+    """A model as agents offered it before models were options."""
+
+    model_id: str
+    name: str = ""
+
+
+class LegacyModels(Struct, frozen=True, rename="camel"):
+    """All of them, and the one in use."""
+
+    available_models: tuple[LegacyModel, ...] = ()
+    current_model_id: str | None = None
+
+
+class _Opened(Struct, frozen=True):
+    models: LegacyModels | None = None
+
+
+class Settings:
+    """The settings of one session, kept as the agent reports them."""
+
+    def __init__(self) -> None:
+        self.mode: str | None = None
+        self.modes: tuple[SessionMode, ...] = ()
+        self.options: tuple[SessionConfigOption, ...] = ()
+        self.models: LegacyModels | None = None
+
+    def opened(
+        self,
+        modes: SessionModeState | UnsetType | None,
+        options: Sequence[SessionConfigOption] | UnsetType | None,
+        answer: Raw,
+    ) -> None:
+        """A session was opened with these; `answer` may hold more than the protocol knows today."""
+        if modes:
+            self.modes = tuple(modes.available_modes)
+            self.mode = modes.current_mode_id
+        if options:
+            self.options = tuple(options)
+        try:
+            self.models = json.decode(answer, type=_Opened).models
+        except DecodeError:
+            self.models = None
+
+    @property
+    def model(self) -> str | None:
+        """The model in use, if the agent tells."""
+        option = self.model_option
+        if option is not None:
+            return option.current_value
+        return None if self.models is None else self.models.current_model_id
+
+    @property
+    def model_option(self) -> SessionConfigSelect | None:
+        """The option that chooses the model."""
+        selects = [option for option in self.options if isinstance(option, SessionConfigSelect)]
+        by_category = (option for option in selects if option.category == "model")
+        by_id = (option for option in selects if option.id == "model")
+        return next(by_category, next(by_id, None))
+
+    @property
+    def offered_models(self) -> tuple[str, ...]:
+        """What the model can be set to."""
+        if (option := self.model_option) is not None:
+            return values_of(option.options)
+        return () if self.models is None else tuple(model.model_id for model in self.models.available_models)
+
+    @property
+    def offered_modes(self) -> tuple[str, ...]:
+        """What the mode can be set to."""
+        if self.modes:
+            return tuple(mode.id for mode in self.modes)
+        option = self.mode_option
+        return () if option is None else values_of(option.options)
+
+    @property
+    def mode_option(self) -> SessionConfigSelect | None:
+        """The option that chooses the mode, of agents that have it as one."""
+        selects = (option for option in self.options if isinstance(option, SessionConfigSelect))
+        return next((option for option in selects if option.category == "mode"), None)
+
+    def model_was_set(self, model: str) -> None:
+        """An agent of before has taken the model; it does not report it."""
+        if self.models is not None:
+            self.models = LegacyModels(self.models.available_models, model)
+
+    def chosen_model(self, wanted: str, quirks: Quirks) -> str:
+        """The offered model that is meant; raises with the list of them."""
+        offered = self.offered_models
+        chosen = quirks.model_for(wanted, offered)
+        if chosen is None or chosen not in offered:
+            raise _not_offered("model", wanted, offered)
+        return chosen
+
+    def chosen_mode(self, wanted: str) -> str:
+        """The mode, if it is offered; raises with the list of them."""
+        if wanted not in self.offered_modes:
+            raise _not_offered("mode", wanted, self.offered_modes)
+        return wanted
+
+    def chosen_value(self, id: str, value: Any) -> str | bool:
+        """The value for an option, of its type; raises with what can be chosen."""
+        option = next((option for option in self.options if _id(option) == id), None)
+        match option:
+            case SessionConfigBoolean():
+                return _boolean(id, value)
+            case SessionConfigSelect():
+                offered = values_of(option.options)
+                if value not in offered:
+                    raise _not_offered(f"value for {id!r}", value, offered)
+                return str(value)
+            case _:
+                raise _not_offered("option", id, tuple(filter(None, map(_id, self.options))))
+
+
+def values_of(items: Sequence[SessionConfigSelectItem]) -> tuple[str, ...]:
+    """The values of a selection, groups or no groups."""
+    found: list[str] = []
+    for item in items:
+        match item:
+            case SessionConfigSelectOption(value):
+                found.append(value)
+            case SessionConfigSelectGroup(options=options):
+                found.extend(option.value for option in options)
+    return tuple(found)
+
+
+def _id(option: SessionConfigOption) -> str | None:
+    named = getattr(option, "id", UNSET)
+    return named if isinstance(named, str) else None
+
+
+def _boolean(id: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = str(value).lower()
+    if word in ON | OFF:
+        return word in ON
+    raise _not_offered(f"value for {id!r}", value, ("true", "false"))
+
+
+def _not_offered(what: str, wanted: Any, offered: Sequence[str]) -> AgentError:
+    choices = f"it offers {', '.join(offered)}" if offered else "it offers none"
+    return AgentError("session", f"the agent does not offer the {what} {str(wanted)!r}: {choices}")

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from coupler.client.reasons import (
+from coupler.client.errors import (
     OUTSIDE_ROOTS,
     RESOURCE_NOT_FOUND,
     SESSION_ENDED,
     SPAWN_FAILED,
     TOO_MANY_TERMINALS,
+    Responder,
+    Work,
 )
-from coupler.client.responder import Responder, Work
 from coupler.runtime.commands import Job
 from coupler.runtime.environment import SpawnError
 from coupler.runtime.files import OutsideRootsError, find_inside

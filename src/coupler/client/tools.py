@@ -33,7 +33,7 @@ STRUCTURED_OUTPUT = "structured_output"
 MOST_CALLS = 32
 """Calls of one session that run at once; others wait."""
 
-CLOSE_LIMIT = 1.0
+CALLS_CLOSE_LIMIT = 1.0
 """Seconds that cancelled calls have to end, when the session does."""
 
 MOST_IDS, LONGEST_ID = 8, 256
@@ -142,7 +142,7 @@ class SessionTools:
         self._session.cancel()
         self.cancel_calls()
         if self._calls:
-            _, left = await asyncio.wait([*self._calls], timeout=CLOSE_LIMIT)
+            _, left = await asyncio.wait([*self._calls], timeout=CALLS_CLOSE_LIMIT)
             if left:
                 log.warning("calls of tools that did not end when they were cancelled: %d", len(left))
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from coupler.catalogue.lookup import is_coder, joined
 from coupler.config import keys
 from coupler.config.agent_tables import whole_table
 from coupler.mcp.servers import server_name
+from coupler.providers.catalogue import is_coder, joined
 
 if TYPE_CHECKING:
     from coupler.config import Config

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from coupler.client.link import Link
+from coupler.client.connection import Link
 from coupler.inspect.replay_script import CANCEL, Script, scripts_of, session_of
 from coupler.inspect.trace import Entry, Exchange, Side, Trace, id_key
 from coupler.wire.frames import FrameBuffer

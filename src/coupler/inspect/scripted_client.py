@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from coupler.client.connection import ProcessLink
 from coupler.client.errors import AgentError
-from coupler.client.link import ProcessLink
-from coupler.coupling import link_to
+from coupler.client_api import link_to
 from coupler.inspect.desk import Desk
 from coupler.inspect.line_pipe import INFO, LinePipe, ScriptError
 from coupler.inspect.trace import Entry, Trace, Update

@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coupler.providers.catalogue import ENTRIES, provider
+    from coupler.providers.catalogue import Provider as Entry
     from coupler.providers.claude import Claude
     from coupler.providers.codex import Codex
     from coupler.providers.copilot import Copilot
-    from coupler.providers.errors import ProviderError
     from coupler.providers.gemini import Gemini
     from coupler.providers.openai import OpenAI
     from coupler.providers.opencode import OpenCode
-    from coupler.providers.registry import ENTRIES, Entry, provider
+    from coupler.providers.streams import ProviderError
 
 __all__ = [
     "ENTRIES",
@@ -33,16 +34,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Claude": "claude",
-    "Codex": "codex",
-    "Copilot": "copilot",
-    "ENTRIES": "registry",
-    "Entry": "registry",
-    "Gemini": "gemini",
-    "OpenAI": "openai",
-    "OpenCode": "opencode",
-    "ProviderError": "errors",
-    "provider": "registry",
+    "Claude": "claude:Claude",
+    "Codex": "codex:Codex",
+    "Copilot": "copilot:Copilot",
+    "ENTRIES": "catalogue:ENTRIES",
+    "Entry": "catalogue:Provider",
+    "Gemini": "gemini:Gemini",
+    "OpenAI": "openai:OpenAI",
+    "OpenCode": "opencode:OpenCode",
+    "ProviderError": "streams:ProviderError",
+    "provider": "catalogue:provider",
 }
 
 
@@ -52,4 +53,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), attribute)

@@ -9,12 +9,16 @@ from typing import Any, ClassVar
 import msgspec
 
 from coupler.events import Notice, Text, Thought, ToolOutput, Usage
-from coupler.providers.command_line import ALLOW_ALL, ALLOW_EDITS, READ_ONLY, CommandLineAgent, Order
-from coupler.providers.loose import Loose
-from coupler.providers.parsing import Reading, Streamed, StreamParser, plan_of, text_item
-from coupler.providers.running import Invocation
-from coupler.providers.said import Said, Tokens
-from coupler.providers.servers import named
+from coupler.providers.command_line import (
+    ALLOW_ALL,
+    ALLOW_EDITS,
+    READ_ONLY,
+    CommandLineAgent,
+    Invocation,
+    Order,
+    named,
+)
+from coupler.providers.streams import Loose, Reading, Said, Streamed, StreamParser, Tokens, plan_of, text_item
 
 CHANGING_TOOLS = (
     "Bash,PowerShell,Edit,MultiEdit,Write,NotebookEdit,EnterWorktree,ExitWorktree,CronCreate,CronDelete,"

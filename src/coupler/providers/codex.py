@@ -9,13 +9,27 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.events import Notice, Text, Thought, ToolOutput, ToolUpdate
-from coupler.providers.command_line import ALLOW_ALL, ALLOW_EDITS, READ_ONLY, CommandLineAgent, Order
-from coupler.providers.errors import ProviderError
-from coupler.providers.loose import Loose, parsed_text
-from coupler.providers.parsing import Reading, Streamed, StreamParser, plan_of, text_item
-from coupler.providers.running import Invocation
-from coupler.providers.said import Said, Tokens
-from coupler.providers.servers import named
+from coupler.providers.command_line import (
+    ALLOW_ALL,
+    ALLOW_EDITS,
+    READ_ONLY,
+    CommandLineAgent,
+    Invocation,
+    Order,
+    named,
+)
+from coupler.providers.streams import (
+    Loose,
+    ProviderError,
+    Reading,
+    Said,
+    Streamed,
+    StreamParser,
+    Tokens,
+    parsed_text,
+    plan_of,
+    text_item,
+)
 from coupler.schema.v1 import ToolCallLocation
 
 SANDBOXES = {READ_ONLY: "read-only", ALLOW_EDITS: "workspace-write"}

@@ -6,33 +6,50 @@ answered from outside, so a session's mode decides beforehand what it may do.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET
 
 from coupler.agent.agent import Agent, Choice, Mode, Select
-from coupler.agent.content import whole_text
-from coupler.client.confinement import Confinement
-from coupler.client.policy import PolicyName
+from coupler.agent.content import json_value, whole_text
+from coupler.agent.tool_call import Ledger
+from coupler.agent.turn import NOTICES
+from coupler.client.policy import Confinement, PolicyName
+from coupler.events import Notice, Plan, Text, Thought, ToolOutput, ToolUpdate, Usage
+from coupler.events.events import CHANGEABLE, OPEN_STATUSES
 from coupler.mcp.servers import merged
-from coupler.providers.errors import ProviderError
-from coupler.providers.memory import Memory
-from coupler.providers.registry import ENTRIES, Entry
-from coupler.providers.running import Ending, Invocation, run_program
-from coupler.providers.said import Outcome
-from coupler.providers.scratch import Scratch
-from coupler.providers.showing import Showing
-from coupler.runtime.environment import SpawnError
-from coupler.schema.v1 import McpServer, StopReason
+from coupler.providers.catalogue import ENTRIES, Provider
+from coupler.providers.streams import Loose, Outcome, ProviderError, Said, Tokens
+from coupler.runtime.commands import Job
+from coupler.runtime.environment import Environment, SpawnError
+from coupler.runtime.process import APART, Child
+from coupler.schema.v1 import (
+    Cost,
+    Diff,
+    McpServer,
+    McpServerHttp,
+    McpServerSse,
+    McpServerStdio,
+    StopReason,
+    ToolCallContent,
+    ToolCallLocation,
+)
+from coupler.wire.frames import DEFAULT_LIMIT, FrameBuffer
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.providers.parsing import StreamParser
+    from coupler.providers.streams import StreamParser
+
 
 log = logging.getLogger("coupler.providers")
 
@@ -77,7 +94,7 @@ class Order(NamedTuple):
 class CommandLineAgent(Agent):
     """A program with a stream of JSON lines, as an agent. Instances hold no state of a session."""
 
-    entry: ClassVar[Entry]
+    entry: ClassVar[Provider]
     models: ClassVar[Sequence[str]] = ()
     """Models that can be chosen in a session; others can be named when the agent is made."""
     flags: ClassVar[Mapping[str, str]] = {}
@@ -296,7 +313,7 @@ class CommandLineAgent(Agent):
         return _choice_of((*self.models, self._model), self._model)
 
 
-def _confinement(entry: Entry, mode: str | None) -> Confinement:
+def _confinement(entry: Provider, mode: str | None) -> Confinement:
     modes: dict[PolicyName, str] = {
         "deny-all": READ_ONLY,
         "allow-reads": READ_ONLY,
@@ -319,3 +336,343 @@ def _choice_of(models: Sequence[str], chosen: str | None) -> Sequence[Select]:
     return [
         Select("model", [default, *models], default=chosen or AS_CONFIGURED, name="Model", category="model")
     ]
+
+
+# A program that answers one turn: started, heard line by line, and ended with all that it started.
+
+
+LEFT_RUNNING_GRACE = 1.0
+"""Seconds that processes have which the program left running when it ended by itself."""
+
+LINGER = 5.0
+"""Seconds in which a program must end that has said its last word."""
+
+Hear = Callable[[bytes], Awaitable[bool]]
+"""Takes a line; returns whether it was the last one that matters."""
+
+
+class Invocation(NamedTuple):
+    """How a program is started for one turn."""
+
+    arguments: Sequence[str]
+    input: bytes = b""
+    """What it reads from stdin."""
+    env: Mapping[str, str | None] = {}
+    """What differs from the session's environment; None removes a variable."""
+
+
+class Ending(NamedTuple):
+    """How a program ended."""
+
+    returncode: int | None
+    stderr: str
+    oversized: int
+    """Lines over the limit, which were dropped."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """None if a signal ended it."""
+        return self.returncode if self.returncode is not None and self.returncode >= 0 else None
+
+    def in_words(self) -> str:
+        """How it ended, for a sentence."""
+        if self.exit_code is None:
+            return f"was ended by signal {-(self.returncode or 0)}"
+        return f"ended with exit code {self.exit_code}"
+
+
+async def run_program(
+    program: str,
+    invocation: Invocation,
+    *,
+    cwd: str,
+    env: Mapping[str, str | None],
+    hear: Hear,
+    grace: Callable[[], float],
+    line_limit: int = DEFAULT_LIMIT,
+) -> Ending:
+    """Run the program to its end and hear each of its lines, or raise `SpawnError`.
+
+    Whatever ends this early ends the program and its whole group: SIGTERM, and SIGKILL after the grace.
+    """
+    # Some programs believe the shell's variable rather than the directory that they are in.
+    environment = Environment({**env, "PWD": cwd, **invocation.env}, inherits=False)
+    child = Child.spawn([program, *invocation.arguments], cwd=cwd, env=environment, streams=APART)
+    job = Job(child, invocation.input)
+    reading = _Reading(hear, line_limit)
+    try:
+        await _follow(job, reading)
+        await job.end(LEFT_RUNNING_GRACE)
+    except BaseException:
+        await job.end(grace())
+        raise
+    finally:
+        job.close()
+    return Ending(job.returncode, child.stderr, reading.oversized)
+
+
+async def _follow(job: Job, reading: _Reading) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as patience:
+
+            async def listen(chunk: bytes) -> None:
+                if await reading.take(chunk) and patience.when() is None:
+                    patience.reschedule(loop.time() + LINGER)
+
+            await job.hear(listen)
+            await reading.finish()
+            await job.wait()
+    except TimeoutError:
+        if not reading.is_over:
+            raise  # not ours: somebody's listener gave up
+
+
+class _Reading:
+    """Chunks as lines, for somebody who says when it was the last."""
+
+    def __init__(self, hear: Hear, limit: int) -> None:
+        self.oversized = 0
+        self.is_over = False
+        self._hear = hear
+        self._lines = FrameBuffer(limit)
+
+    async def take(self, chunk: bytes) -> bool:
+        for line in self._lines.feed(chunk):
+            await self._pass_on(line)
+        return self.is_over
+
+    async def finish(self) -> None:
+        for line in self._lines.end():
+            await self._pass_on(line)
+
+    async def _pass_on(self, line: object) -> None:
+        if isinstance(line, bytes):
+            self.is_over = await self._hear(line) or self.is_over
+        else:
+            self.oversized += 1
+
+
+# From what a stream says to what a turn's client is shown.
+#
+# The stream's ids of tool calls are kept where they can be: a session knows each id once, and some programs
+# count from nothing in every turn.
+
+
+class Showing:
+    """Shows one turn's events, in their order."""
+
+    def __init__(self, turn: Turn, *, cost_before: float = 0.0) -> None:
+        self.has_answer = False
+        """Whether anything was shown that answers the prompt: text, or a tool call."""
+        self._turn = turn
+        self._cost = cost_before
+        self._usage = Usage(0, 0)
+        self._ids: dict[str, str] = {}
+        self._message: tuple[type, str | None] | None = None
+
+    async def show(self, said: Said) -> None:
+        """Show one event."""
+        match said:
+            case Text(text, message_id) if text:
+                self._continue_message(Text, message_id)
+                self.has_answer = self.has_answer or bool(text.strip())
+                await self._turn.say(text)
+            case Thought(text, message_id) if text:
+                self._continue_message(Thought, message_id)
+                await self._turn.think(text)
+            case ToolUpdate():
+                self._show_call(said)
+                await self._turn.session.outlet.wait_for_room()
+            case ToolOutput(id, item):
+                self._ledger.append(self._known(id), self._absolute_item(item))
+                await self._turn.session.outlet.wait_for_room()
+            case _:
+                await self._show_aside(said)
+
+    async def show_tokens(self, spent: Tokens) -> None:
+        """Show what the turn has used so far."""
+        await self._turn.count_tokens(
+            spent.input,
+            spent.output,
+            cached_read=spent.cached_read,
+            cached_write=spent.cached_write,
+            thought=spent.thought,
+            total=spent.sum,
+        )
+
+    async def show_cost(self, cost: float) -> None:
+        """Report what the turn has cost, together with all turns before it."""
+        total = Cost(round(self._cost + cost, 9), "USD")
+        await self._turn.report(msgspec.structs.replace(self._usage, cost=total))
+
+    async def _show_aside(self, said: Said) -> None:
+        match said:
+            case Plan():
+                self._turn.begin_new_message()
+                await self._turn.report(said)
+            case Usage():
+                self._usage = said
+                await self._turn.report(said)
+            case Notice(_, title, description):
+                if self._turn.editor.offers(NOTICES):
+                    await self._turn.report(said)
+                else:
+                    # Not as a message: what the agent answers may be read by a program.
+                    self._continue_message(Notice, None)
+                    await self._turn.think(f"{title}: {description}" if description else title)
+                    self._message = None
+
+    def _continue_message(self, kind: type, message_id: str | None) -> None:
+        if self._message != (kind, message_id):
+            self._message = (kind, message_id)
+            self._turn.begin_new_message()
+
+    def _show_call(self, update: ToolUpdate) -> None:
+        self.has_answer = True
+        self._message = None
+        fields = {name: value for name in CHANGEABLE if (value := getattr(update, name)) is not UNSET}
+        for name in ("raw_input", "raw_output"):
+            if name in fields:
+                fields[name] = json_value(fields[name])
+        if update.locations is not UNSET:
+            fields["locations"] = tuple(self._absolute_location(each) for each in update.locations)
+        if update.id not in self._ids:
+            self._announce(update.id, fields)
+            if fields.get("status", "pending") in OPEN_STATUSES:
+                return
+        self._ledger.update(self._ids[update.id], **fields)
+
+    def _announce(self, id: str, fields: dict[str, Any]) -> None:
+        self._turn.check_alive()
+        self._turn.begin_new_message()
+        told = (
+            {**fields, "status": "in_progress"} if fields.get("status") not in OPEN_STATUSES else dict(fields)
+        )
+        title = told.pop("title", "") or "tool"
+        told.pop("raw_output", None)
+        # An earlier turn may have had this id.
+        wanted = f"{id}_{os.urandom(4).hex()}" if self._ledger.knows(id) else id
+        self._ids[id] = self._ledger.announce(title, id=wanted or None, **told)
+
+    def _known(self, id: str) -> str:
+        """The call's id in the session; one that the stream never announced is announced now."""
+        if id not in self._ids:
+            self._show_call(ToolUpdate(id=id, status="in_progress"))
+        return self._ids[id]
+
+    def _absolute_item(self, item: ToolCallContent) -> ToolCallContent:
+        if isinstance(item, Diff):
+            return msgspec.structs.replace(item, path=self._absolute(item.path))
+        return item
+
+    def _absolute_location(self, location: ToolCallLocation) -> ToolCallLocation:
+        return msgspec.structs.replace(location, path=self._absolute(location.path))
+
+    def _absolute(self, path: str) -> str:
+        return str(Path(self._turn.session.cwd, path))
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._turn.session.outlet.ledger
+
+
+# Files that a program needs for one turn: readable by nobody else, and gone afterwards.
+
+
+class Scratch:
+    """A directory that is made when the first file is written; a context manager that removes it."""
+
+    def __init__(self) -> None:
+        self._directory: Path | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+    def write(self, name: str, text: str) -> str:
+        """The path of a new file with this text."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="coupler-"))
+        path = self._directory / name
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        return str(path)
+
+    def write_json(self, name: str, value: Any) -> str:
+        """The path of a new file with this value."""
+        return self.write(name, msgspec.json.encode(value).decode())
+
+
+# MCP servers in the words that most programs' configuration files share.
+
+
+Described: TypeAlias = dict[str, Any]
+
+
+def described(server: McpServer) -> Described:
+    """A server as Claude's and Copilot's files have it; the others differ in a few names."""
+    match server:
+        case McpServerStdio(_, command, args, env):
+            variables = {variable.name: variable.value for variable in env}
+            return {"type": "stdio", "command": command, "args": list(args), "env": variables}
+        case McpServerHttp(_, url, headers):
+            return {"type": "http", "url": url, "headers": {header.name: header.value for header in headers}}
+        case McpServerSse(_, url, headers):
+            return {"type": "sse", "url": url, "headers": {header.name: header.value for header in headers}}
+        case _:
+            raise ProviderError(f"An MCP server of the kind {type(server).__name__} cannot be handed on.")
+
+
+def named(servers: Iterable[McpServer]) -> dict[str, Described]:
+    """The servers by name; of two with one name the last is used."""
+    return {name_of(server): described(server) for server in servers}
+
+
+def name_of(server: McpServer) -> str:
+    """What the client calls the server."""
+    return str(getattr(server, "name", "") or "server")
+
+
+# What a provider remembers of a session: kept with every turn, and there again after a restart.
+
+
+class Memory:
+    """The program's own session, what it has cost, and what it has counted."""
+
+    def __init__(self) -> None:
+        self.session: str | None = None
+        self.is_briefed = False
+        """Whether the system prompt is part of the conversation."""
+        self.cost = 0.0
+        self.tokens: Tokens | None = None
+        """Those of the whole session, for programs that count so."""
+
+    @classmethod
+    def of(cls, state: object) -> Memory:
+        """The memory that was kept; what cannot be read is forgotten."""
+        kept, memory = Loose(state), cls()
+        memory.session = kept.text("session") or None
+        memory.is_briefed = kept.is_true("briefed")
+        memory.cost = kept.amount("cost") or 0.0
+        if counted := kept.object("tokens"):
+            memory.tokens = Tokens(
+                counted.count("input") or 0,
+                counted.count("output") or 0,
+                counted.count("cached_read"),
+                counted.count("cached_write"),
+                counted.count("thought"),
+                counted.count("total"),
+            )
+        return memory
+
+    def as_state(self) -> dict[str, Any]:
+        """The memory as a session's state."""
+        state: dict[str, Any] = {"session": self.session, "briefed": self.is_briefed, "cost": self.cost}
+        if self.tokens is not None:
+            state["tokens"] = {name: getattr(self.tokens, name) for name in self.tokens.__struct_fields__}
+        return state

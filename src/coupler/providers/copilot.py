@@ -13,13 +13,11 @@ from coupler.providers.command_line import (
     LONGEST_ARGUMENT,
     READ_ONLY,
     CommandLineAgent,
+    Invocation,
     Order,
+    named,
 )
-from coupler.providers.loose import Loose
-from coupler.providers.parsing import Reading, Streamed, StreamParser, text_item
-from coupler.providers.running import Invocation
-from coupler.providers.said import Said, Tokens
-from coupler.providers.servers import named
+from coupler.providers.streams import Loose, Reading, Said, Streamed, StreamParser, Tokens, text_item
 
 PERMISSIONS: Mapping[str, tuple[str, ...]] = {
     READ_ONLY: ("--deny-tool=write", "--deny-tool=shell"),

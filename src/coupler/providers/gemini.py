@@ -16,14 +16,13 @@ from coupler.providers.command_line import (
     DENY_ASKS,
     READ_ONLY,
     CommandLineAgent,
+    Described,
+    Ending,
+    Invocation,
     Order,
+    named,
 )
-from coupler.providers.errors import ProviderError
-from coupler.providers.loose import Loose
-from coupler.providers.parsing import Reading, StreamParser
-from coupler.providers.running import Ending, Invocation
-from coupler.providers.said import Outcome, Said, Tokens
-from coupler.providers.servers import Described, named
+from coupler.providers.streams import Loose, Outcome, ProviderError, Reading, Said, StreamParser, Tokens
 from coupler.schema.v1 import StopReason
 
 APPROVALS = {READ_ONLY: "plan", DENY_ASKS: "default", ALLOW_EDITS: "auto_edit", ALLOW_ALL: "yolo"}

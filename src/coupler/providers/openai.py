@@ -7,28 +7,29 @@ each use is a tool call that the permission engine decides about.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
 from coupler.agent.agent import Agent
 from coupler.agent.content import json_value
 from coupler.agent.errors import describe
+from coupler.events import Text, Thought
 from coupler.mcp.functions import Function, functions_of, result_of
-from coupler.providers.conversation import Conversation
-from coupler.providers.errors import ProviderError
-from coupler.providers.http_stream import Answer, post
-from coupler.providers.loose import Loose, parsed_text
-from coupler.providers.openai_stream import OpenAIStream, Wanted
-from coupler.providers.registry import ENTRIES
-from coupler.providers.said import Tokens
-from coupler.providers.showing import Showing
-from coupler.schema.v1 import StopReason
+from coupler.providers.catalogue import ENTRIES
+from coupler.providers.command_line import Showing
+from coupler.providers.streams import Loose, ProviderError, Reading, Said, StreamParser, Tokens, parsed_text
+from coupler.schema.v1 import ImageContent, StopReason
+from coupler.wire.frames import FrameBuffer
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
     from coupler.mcp.tools import Tool
+
 
 BASE_URL = "https://api.openai.com/v1"
 MOST_ROUNDS = 25
@@ -305,3 +306,357 @@ def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
         if name not in PARAMETERS:
             raise ValueError(f"a request has no option {name!r}, only {', '.join(PARAMETERS)}")
     return dict(options)
+
+
+# Chat completions as they are streamed: pieces of a message in, text, thoughts and wanted tool calls out.
+
+
+FINISH_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
+
+MOST_CALLS = 128
+"""Tool calls in one message."""
+
+LONGEST_ARGUMENTS = 10 * 1024 * 1024
+"""Characters of one call's arguments."""
+
+
+class Wanted(NamedTuple):
+    """A tool call that the model wants to be made."""
+
+    id: str
+    name: str
+    arguments: str
+
+    def as_message(self) -> dict[str, Any]:
+        """The call as the conversation keeps it."""
+        function = {"name": self.name, "arguments": self.arguments}
+        return {"id": self.id, "type": "function", "function": function}
+
+
+class OpenAIStream(StreamParser):
+    """Reads one message, in pieces or whole, of today's shape and of the one with `function_call`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        """All that the message says."""
+        self._wanted: dict[int, dict[str, str]] = {}
+
+    @property
+    def wanted(self) -> list[Wanted]:
+        """The tool calls of the message, in order."""
+        return [
+            Wanted(call["id"] or self.new_id("call"), call["name"], call["arguments"])
+            for _, call in sorted(self._wanted.items())
+        ]
+
+    @staticmethod
+    def kind_of(line: Loose) -> str:
+        # Many servers send an error where a piece should be, and some leave the name of pieces out.
+        if line.object("error") or line.text("error"):
+            return "error"
+        return line.text("object") or "chat.completion.chunk"
+
+    def piece(self, line: Loose) -> Iterator[Said]:
+        if usage := line.object("usage"):
+            self.outcome.tokens = _tokens(usage)
+            self.outcome.cost = usage.amount("cost")
+        for choice in line.objects("choices")[:1]:
+            message = choice.object("delta", "message")
+            if thought := message.text("reasoning_content", "reasoning"):
+                yield Thought(thought, "thought")
+            if text := message.text("content", "refusal"):
+                self.text += text
+                yield Text(text, "message")
+            self._gather_calls(message)
+            if message.text("refusal"):
+                self.outcome.stop_reason = "refusal"
+            if reason := FINISH_REASONS.get(choice.text("finish_reason")):
+                self.outcome.stop_reason = reason
+
+    def failed(self, line: Loose) -> Iterator[Said]:
+        error = line.object("error")
+        self.outcome.error = (
+            error.text("message", "code", "type") or line.text("error") or "it gave no reason"
+        )
+        yield from ()
+
+    def _gather_calls(self, message: Loose) -> None:
+        old = message.object("function_call")
+        calls = message.objects("tool_calls") or (
+            [Loose({"index": 0, "function": old.members})] if old else []
+        )
+        for position, call in enumerate(calls):
+            index = call.count("index")
+            number = position if index is None else index
+            if number not in self._wanted and len(self._wanted) >= MOST_CALLS:
+                continue
+            kept = self._wanted.setdefault(number, {"id": "", "name": "", "arguments": ""})
+            function = call.object("function")
+            kept["id"] = kept["id"] or call.text("id")
+            kept["name"] = kept["name"] or function.text("name")
+            if len(kept["arguments"]) < LONGEST_ARGUMENTS:
+                kept["arguments"] += function.text("arguments")
+
+    KINDS: ClassVar[Mapping[str, Reading]] = {
+        "chat.completion.chunk": piece,
+        "chat.completion": piece,
+        "error": failed,
+    }
+
+
+def _tokens(usage: Loose) -> Tokens:
+    read = usage.object("prompt_tokens_details").count("cached_tokens")
+    thought = usage.object("completion_tokens_details").count("reasoning_tokens")
+    whole_input, whole_output = usage.count("prompt_tokens") or 0, usage.count("completion_tokens") or 0
+    return Tokens(
+        max(whole_input - (read or 0), 0),
+        max(whole_output - (thought or 0), 0),
+        read,
+        thought=thought,
+        total=usage.count("total_tokens"),
+    )
+
+
+# One POST over HTTP/1.1 whose answer is read as it comes, with limits, and dropped when nobody reads on.
+#
+# Only what a model's server needs: no redirects, no proxies, no connection that is used twice.
+
+
+CONNECT_LIMIT = 30.0
+"""Seconds in which a server must take the connection."""
+
+SILENCE_LIMIT = 300.0
+"""Seconds without a byte after which a server is given up."""
+
+HEAD_LIMIT = 64 * 1024
+"""Bytes of one line of the answer's head, or of a chunk's size."""
+
+HEADERS_LIMIT = 200
+"""Lines of the answer's head."""
+
+BODY_LIMIT = 64 * 1024 * 1024
+"""Bytes of an answer."""
+
+READ_BYTES = 64 * 1024
+
+T = TypeVar("T")
+
+
+class Answer:
+    """An answer whose head was read."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], reader: asyncio.StreamReader) -> None:
+        self.status = status
+        self.headers = headers
+        self._reader = reader
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The lines of the body as they come; those over 10 MiB are left out."""
+        buffer = FrameBuffer()
+        async for part in self._parts():
+            for line in buffer.feed(part):
+                if isinstance(line, bytes):
+                    yield line
+        for line in buffer.end():
+            if isinstance(line, bytes):
+                yield line
+
+    async def body(self) -> bytes:
+        """The whole body."""
+        return b"".join([part async for part in self._parts()])
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        left = BODY_LIMIT
+        source = (
+            self._chunks()
+            if "chunked" in self.headers.get("transfer-encoding", "").lower()
+            else self._plain()
+        )
+        async for part in source:
+            left -= len(part)
+            if left < 0:
+                raise ProviderError(
+                    f"The server's answer is longer than {BODY_LIMIT} bytes and was given up."
+                )
+            yield part
+
+    async def _plain(self) -> AsyncIterator[bytes]:
+        stated = self.headers.get("content-length", "")
+        left = int(stated) if stated.isdecimal() and len(stated) < 16 else None
+        while left is None or left > 0:
+            part = await _in_time(self._reader.read(READ_BYTES if left is None else min(READ_BYTES, left)))
+            if not part:
+                return
+            left = None if left is None else left - len(part)
+            yield part
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            size_line = await _line(self._reader)
+            try:
+                left = int(size_line.partition(b";")[0], 16)
+            except ValueError:
+                raise ProviderError("The server's answer is broken: a chunk has no size.") from None
+            if left <= 0:
+                return
+            while left > 0:
+                part = await _in_time(self._reader.read(min(READ_BYTES, left)))
+                if not part:
+                    raise ProviderError("The server ended its answer in the middle.")
+                left -= len(part)
+                yield part
+            await _line(self._reader)
+
+
+@asynccontextmanager
+async def post(url: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[Answer]:
+    """Send the body and yield the answer; leaving drops the connection."""
+    address = urlsplit(url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise ProviderError(f"The server's address is not one of http or https: {url!r}.")
+    reader, writer = await _connected(address.scheme == "https", address.hostname, address.port)
+    try:
+        path = address.path + (f"?{address.query}" if address.query else "")
+        writer.write(_head(path or "/", address.netloc.rpartition("@")[2], headers, len(body)) + body)
+        await _in_time(writer.drain())
+        yield await _answer(reader)
+    except ConnectionError as error:
+        raise ProviderError(
+            f"The connection to the server broke: {str(error) or type(error).__name__}."
+        ) from None
+    finally:
+        writer.close()
+        with suppress(OSError, asyncio.CancelledError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await writer.wait_closed()
+
+
+async def _connected(
+    is_secure: bool, host: str, port: int | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    context = ssl.create_default_context() if is_secure else None
+    number = port or (443 if is_secure else 80)
+    try:
+        async with asyncio.timeout(CONNECT_LIMIT):
+            return await asyncio.open_connection(host, number, ssl=context, limit=HEAD_LIMIT)
+    except TimeoutError:
+        raise ProviderError(f"The server {host}:{number} did not take a connection in time.") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ProviderError(
+            f"The server {host}:{number} cannot be reached: {reason}. Is it running?"
+        ) from None
+
+
+def _head(path: str, host: str, headers: Mapping[str, str], length: int) -> bytes:
+    lines = {
+        "Host": host,
+        "Content-Type": "application/json",
+        "Content-Length": str(length),
+        "Accept": "text/event-stream, application/json",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+        **headers,
+    }
+    for name, value in lines.items():
+        if any(sign in f"{name}{value}" for sign in "\r\n\0"):
+            raise ProviderError(f"The header {name!r} holds a line break.")
+    told = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST {path} HTTP/1.1\r\n{told}\r\n".encode("latin-1", "replace")
+
+
+async def _answer(reader: asyncio.StreamReader) -> Answer:
+    status_line = (await _line(reader)).split(b" ", 2)
+    if len(status_line) < 2 or not status_line[0].startswith(b"HTTP/") or not status_line[1].isdigit():
+        raise ProviderError("The server's answer is not one of HTTP.")
+    headers: dict[str, str] = {}
+    for _ in range(HEADERS_LIMIT):
+        line = await _line(reader)
+        if not line:
+            return Answer(int(status_line[1]), headers, reader)
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.strip().lower()] = value.strip()
+    raise ProviderError("The server's answer has too many headers.")
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return (await _in_time(reader.readuntil(b"\n"))).rstrip(b"\r\n")
+    except asyncio.IncompleteReadError:
+        raise ProviderError("The server ended its answer in the middle.") from None
+    except asyncio.LimitOverrunError:
+        raise ProviderError("The server's answer has a line that is too long.") from None
+
+
+async def _in_time(work: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(SILENCE_LIMIT):
+            return await work
+    except TimeoutError:
+        raise ProviderError(f"The server was silent for {SILENCE_LIMIT:g} s and was given up.") from None
+
+
+# What was said in a session with a model, in the form in which it is sent with every request.
+
+
+ROLES = frozenset({"user", "assistant", "tool"})
+UNUSED = "Error: cancelled before it was used"
+
+
+class Conversation:
+    """Messages, oldest first. `settle` leaves nothing open that a server would refuse."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+        self.cost = 0.0
+        """What all turns before this one have cost, in US dollars."""
+        self.cost_of_turn = 0.0
+        self.open_calls: list[Wanted] = []
+
+    @classmethod
+    def of(cls, state: object) -> Conversation:
+        """The conversation that was kept; what cannot be read is forgotten."""
+        kept, conversation = Loose(state), cls()
+        messages = [message.members for message in kept.objects("messages") if message.text("role") in ROLES]
+        conversation.messages = messages
+        conversation.cost = kept.amount("cost") or 0.0
+        return conversation
+
+    def as_state(self) -> dict[str, Any]:
+        """The conversation as a session's state."""
+        return {"messages": self.messages, "cost": self.cost + self.cost_of_turn}
+
+    def ask(self, turn: Turn) -> None:
+        """Add the user's prompt, with its images."""
+        images = [
+            {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
+            for block in turn.blocks
+            if isinstance(block, ImageContent)
+        ]
+        if not turn.text.strip() and not images:
+            raise ProviderError("The prompt is empty: a model needs a text or an image.")
+        text = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
+        self.messages.append({"role": "user", "content": [*text, *images] if images else turn.text})
+
+    def answer(self, text: str, wanted: list[Wanted]) -> None:
+        """Add what the model has said, and what it wants to be called."""
+        self.open_calls = list(wanted)
+        if not text and not wanted:
+            return
+        message: dict[str, Any] = {"role": "assistant", "content": text or None}
+        if wanted:
+            message["tool_calls"] = [call.as_message() for call in wanted]
+        self.messages.append(message)
+
+    def return_result(self, id: str, text: str) -> None:
+        """Add what a tool has returned."""
+        self.open_calls = [call for call in self.open_calls if call.id != id]
+        self.messages.append({"role": "tool", "tool_call_id": id, "content": text})
+
+    def settle(self) -> None:
+        """Answer the calls that nobody made, and forget a prompt that nobody answered."""
+        for call in [*self.open_calls]:
+            self.return_result(call.id, UNUSED)
+        if self.messages and self.messages[-1]["role"] == "user":
+            self.messages.pop()

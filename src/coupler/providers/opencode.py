@@ -8,13 +8,17 @@ from typing import Any, ClassVar
 import msgspec
 
 from coupler.events import Notice, Text, Thought
-from coupler.providers.command_line import ALLOW_ALL, ALLOW_EDITS, READ_ONLY, CommandLineAgent, Order
-from coupler.providers.errors import ProviderError
-from coupler.providers.loose import Loose
-from coupler.providers.parsing import Reading, StreamParser, plan_of
-from coupler.providers.running import Invocation
-from coupler.providers.said import Said, Tokens
-from coupler.providers.servers import Described, named
+from coupler.providers.command_line import (
+    ALLOW_ALL,
+    ALLOW_EDITS,
+    READ_ONLY,
+    CommandLineAgent,
+    Described,
+    Invocation,
+    Order,
+    named,
+)
+from coupler.providers.streams import Loose, ProviderError, Reading, Said, StreamParser, Tokens, plan_of
 
 CONFIG, PERMISSION = "OPENCODE_CONFIG_CONTENT", "OPENCODE_PERMISSION"
 """Settings by the environment: they are merged into the user's, whose files stay as they are."""

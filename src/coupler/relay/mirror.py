@@ -10,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
+import msgspec
 from msgspec import UNSET, json
 
 from coupler.agent.content import LONGEST_PIECE, pieces
 from coupler.agent.turn import COMPACTION, NOTICES, spoken_compaction, spoken_notice
 from coupler.client.errors import AgentError
-from coupler.client.lane import Lane
+from coupler.client.prompt import Lane
 from coupler.events import (
     Compaction,
     CompactionSummary,
@@ -34,19 +35,21 @@ from coupler.events import (
 )
 from coupler.events.events import Role, plain_text_of
 from coupler.permission.action import KINDS
-from coupler.relay.interlude import OVERHEAD
-from coupler.relay.wording import in_known_words
 from coupler.schema.base import Unknown
 from coupler.schema.v1 import Content as ToolContent
-from coupler.schema.v1 import Terminal, TextContent, ToolCallContent
+from coupler.schema.v1 import PlanEntry, PlanEntryPriority, PlanEntryStatus, TextContent, ToolCallContent
+from coupler.schema.v1 import Terminal as TerminalContent
 
 if TYPE_CHECKING:
+    from coupler.agent.session import Session
     from coupler.agent.tool_call import Ledger
     from coupler.agent.turn import Turn
+    from coupler.client.terminals import Terminal
+
 
 log = logging.getLogger("coupler.relay")
 
-STATUSES = frozenset({"pending", "in_progress", "completed", "failed"})
+TOOL_CALL_STATUSES = frozenset({"pending", "in_progress", "completed", "failed"})
 ENDED = frozenset({"completed", "failed", "cancelled"})
 """How a compaction can end."""
 
@@ -112,7 +115,7 @@ class Mirror:
     def content(self, call: ToolCall) -> tuple[ToolCallContent, ...]:
         """What a call shows, as far as the editor can show it."""
         return tuple(
-            self._terminal(item.terminal_id) if isinstance(item, Terminal) else item
+            self._terminal(item.terminal_id) if isinstance(item, TerminalContent) else item
             for item in call.content
             if _can_be_shown(item)
         )
@@ -212,7 +215,7 @@ class Mirror:
             value = _field(call, name)
             if value is not UNSET and value != shown.told.get(name, UNSET) and (name != "title" or value):
                 changes[name] = shown.told[name] = value
-        status = call.status if call.status in STATUSES else UNSET
+        status = call.status if call.status in TOOL_CALL_STATUSES else UNSET
         if status is not UNSET and status != shown.status:
             changes["status"] = shown.status = call.status
         if changes:
@@ -223,15 +226,15 @@ class Mirror:
             return
         more = _continuation(shown.content, content)
         shown.content = content
-        if more is None or any(isinstance(item, Terminal) for item in more):
+        if more is None or any(isinstance(item, TerminalContent) for item in more):
             self._replace(shown.id, content)
         else:
             for item in more:
                 self._ledger.append(shown.id, item)
 
     def _replace(self, id: str, content: tuple[ToolCallContent, ...]) -> None:
-        terminals = [item for item in content if isinstance(item, Terminal)]
-        self._ledger.replace(id, tuple(item for item in content if not isinstance(item, Terminal)))
+        terminals = [item for item in content if isinstance(item, TerminalContent)]
+        self._ledger.replace(id, tuple(item for item in content if not isinstance(item, TerminalContent)))
         for terminal in terminals:
             # Shown at once and not kept: no other client will know it.
             self._ledger.show_terminal(id, terminal.terminal_id)
@@ -266,7 +269,8 @@ class _Shown:
     def shows(self, terminal_id: str) -> bool:
         """Whether a terminal is part of it."""
         return any(
-            isinstance(item, Terminal) and item.terminal_id == terminal_id for item in self.call.content
+            isinstance(item, TerminalContent) and item.terminal_id == terminal_id
+            for item in self.call.content
         )
 
 
@@ -301,3 +305,156 @@ def _continuation(
 
 def _size(event: Event) -> int:
     return OVERHEAD + (len(event.text) if isinstance(event, Text | Thought) else len(json.encode(event)))
+
+
+# What the agent behind says while no turn runs.
+#
+# It is shown as it comes. While a turn runs, or the editor does not keep up, it waits, joined as far as it
+# can be; an agent that says even more than that is not passed on. Pieces of one message stay together until
+# the agent is quiet for a moment, so that a secret in several of them is known for one.
+
+
+QUIET = 0.25
+"""Seconds without a word after which what may be the beginning of a secret is shown."""
+
+OVERHEAD = 100
+"""Bytes that a piece costs besides its text."""
+
+Piece: TypeAlias = Text | Thought
+Start: TypeAlias = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+
+
+class Interlude:
+    """Shows what is said between two turns of a session."""
+
+    def __init__(self, session: Session, start: Start) -> None:
+        self.is_kept = False
+        """Whether it is also kept. What comes before the first prompt belongs to no turn, and is not."""
+        self._session = session
+        self._outlet = session.outlet
+        self._start = start
+        self._message: tuple[type[Piece], str] | None = None
+        self._behind: Lane | None = None
+        self._catching_up: asyncio.Task[None] | None = None
+        self._overflowed = False
+        self._until_quiet: asyncio.TimerHandle | None = None
+
+    def say(self, piece: Piece) -> None:
+        """Show a piece, now or when there is room."""
+        if self._behind is None:
+            if self._has_room():
+                self._show(piece)
+                return
+            self._behind, self._overflowed = Lane(), False
+        if not self._behind.put(piece, len(piece.text) + OVERHEAD):
+            if not self._overflowed:
+                log.warning("the editor does not read what the agent says between turns: it is left out")
+            self._overflowed = True
+        elif self._catching_up is None or self._catching_up.done():
+            self._catching_up = self._start(self._catch_up(self._behind))
+
+    def end(self) -> None:
+        """A turn begins or the session is left: show all that was said before."""
+        behind, self._behind = self._behind, None
+        while behind is not None and (piece := behind.take()) is not None:
+            self._show(piece)  # type: ignore[arg-type]
+        self._end_message()
+
+    async def _catch_up(self, behind: Lane) -> None:
+        while True:
+            await self._outlet.wait_for_room()
+            await self._session.until_idle()
+            if self._behind is not behind:
+                return
+            piece = behind.take()
+            if piece is None:
+                self._behind = None
+                return
+            self._show(piece)  # type: ignore[arg-type]
+
+    def _has_room(self) -> bool:
+        return not self._session.is_busy and self._outlet.has_room()
+
+    def _show(self, piece: Piece) -> None:
+        shown = type(piece)(piece.text, piece.message_id or self._message_id(type(piece)))
+        if self.is_kept:
+            self._outlet.send(shown)
+        else:
+            self._outlet.show(shown)
+        if self._until_quiet is not None:
+            self._until_quiet.cancel()
+        self._until_quiet = asyncio.get_running_loop().call_later(QUIET, self._end_message)
+
+    def _message_id(self, kind: type[Piece]) -> str:
+        if self._message is None or self._message[0] is not kind:
+            self._message = (kind, self._outlet.new_message_id())
+        return self._message[1]
+
+    def _end_message(self) -> None:
+        if self._until_quiet is not None:
+            self._until_quiet.cancel()
+            self._until_quiet = None
+            self._outlet.end_message()
+        self._message = None
+
+
+# What a command writes in a terminal of ours, shown while it runs, whether its agent looks at it or not.
+
+
+PERIOD = 0.1
+"""Seconds between two looks at a command that writes."""
+
+
+class LiveOutput:
+    """Watches one terminal. Once it has lost its beginning, the end is shown when the command has ended."""
+
+    def __init__(self, terminal: Terminal, show: Callable[[str], None], has_room: Callable[[], bool]) -> None:
+        self._terminal = terminal
+        self._show = show
+        self._has_room = has_room
+        self._next_look: asyncio.TimerHandle | None = None
+        terminal.on_output = self._look_soon
+
+    def _look_soon(self) -> None:
+        if self._next_look is None:
+            self._next_look = asyncio.get_running_loop().call_later(PERIOD, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        if self._terminal.is_released:
+            return
+        if not self._has_room():
+            self._look_soon()
+            return
+        written = self._terminal.output()
+        if not written.truncated:
+            self._show(written.output)
+
+
+# Words that a newer agent may use, as an editor of today knows them.
+
+
+PRIORITIES: tuple[str, ...] = get_args(PlanEntryPriority)
+PLAN_STATUSES: tuple[str, ...] = get_args(PlanEntryStatus)
+
+
+def in_known_words(event: Event) -> Event | None:
+    """The event with nothing in it that the protocol does not know; None if nothing is left of it."""
+    match event:
+        case Content(block=Unknown()) | CompactionSummary(block=Unknown()):
+            log.info("content of a kind that this version does not know is not passed on")
+            return None
+        case Plan(entries):
+            return Plan(tuple(map(_known_entry, entries)))
+        case Compaction(summary=tuple() as summary):
+            known = tuple(block for block in summary if not isinstance(block, Unknown))
+            return msgspec.structs.replace(event, summary=known)
+    return event
+
+
+def _known_entry(entry: PlanEntry) -> PlanEntry:
+    if entry.priority in PRIORITIES and entry.status in PLAN_STATUSES:
+        return entry
+    priority = entry.priority if entry.priority in PRIORITIES else "medium"
+    status = entry.status if entry.status in PLAN_STATUSES else "pending"
+    return msgspec.structs.replace(entry, priority=priority, status=status)

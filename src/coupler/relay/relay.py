@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
 from coupler.agent.agent import Agent
+from coupler.agent.auth import Logins
 from coupler.agent.capabilities import introduce
-from coupler.agent.errors import TARGET_FAILED
+from coupler.agent.errors import TARGET_FAILED, AuthRequiredError
 from coupler.agent.factory import Blueprint
 from coupler.client.errors import AgentError
+from coupler.client.remote import Offer
+from coupler.relay.editor import RelayedFiles, RelayedQuestions, RelayedTerminals
 from coupler.relay.errors import as_answer
-from coupler.relay.login import RelayedLogins, relayed_method
-from coupler.relay.offer import RelayOffer
-from coupler.relay.relayed import Relayed
+from coupler.relay.session import Relayed
+from coupler.schema.methods import offers
 from coupler.schema.v1 import (
     AgentAuthCapabilities,
+    AuthCapabilities,
+    AuthMethod,
+    AuthMethodAgent,
+    AuthMethodTerminal,
+    ClientCapabilities,
     Implementation,
     InitializeResponse,
     LogoutCapabilities,
@@ -31,7 +39,11 @@ if TYPE_CHECKING:
     from coupler.agent.editor import Editor
     from coupler.agent.session import Session
     from coupler.agent.startup.serve_options import ServeOptions
+    from coupler.client.errors import Listener, Responder
+    from coupler.client.files import FileAccess
     from coupler.client.remote import RemoteAgent
+    from coupler.relay.errors import Behind
+
 
 log = logging.getLogger("coupler.relay")
 
@@ -161,3 +173,85 @@ class _Accepting(Agent):
 
     def __init__(self, accepts: Any) -> None:
         self.accepts = accepts
+
+
+# Logging in to the agent behind: its methods are ours, and it alone knows whether somebody is.
+
+
+LOGIN_VARIABLE = "COUPLER_RELAY_LOGIN"
+"""Set for a login in a terminal: the agent's command is then run itself, and nothing is served."""
+
+BY_NAME = "by name"
+"""What it is set to if the first word of the command may be a name of the catalogue, and not a program."""
+
+
+class RelayedLogins(Logins):
+    """Passes on. Whether it is needed the agent says when it is asked for a session."""
+
+    def __init__(self, relay: Relay) -> None:
+        super().__init__(())
+        self._relay = relay
+
+    async def authenticate(self, method_id: str) -> None:
+        await self._relay.started()
+        try:
+            await self._relay.remote.authenticate(method_id)
+        except AgentError as error:
+            raise AuthRequiredError(f"logging in failed: {error}") from None
+
+    async def log_out(self) -> None:
+        await self._relay.started()
+        try:
+            await self._relay.remote.logout()
+        except AgentError as error:
+            raise as_answer(error, self._relay.words) from None
+
+
+def relayed_method(method: AuthMethod, words: str) -> AuthMethod | None:
+    """A way to log in, as the editor is told of it; None for one that this version does not know.
+
+    Who logs in in a terminal runs our command, which ends with the `words`, with the method's own behind it.
+    """
+    match method:
+        case AuthMethodTerminal(env=env):
+            how = BY_NAME if len(words.split()) == 1 else "1"
+            return msgspec.structs.replace(method, env={**(env or {}), LOGIN_VARIABLE: how})
+        case AuthMethodAgent():
+            return method
+        case _:
+            return None
+
+
+# What the agent behind is offered: computed from what its editor offers, and from what we have ourselves.
+
+
+class RelayOffer(Offer):
+    """Files and terminals, because we have them if the editor has not; questions if it takes them.
+
+    Only an agent for which somebody has said so is offered fewer files.
+    """
+
+    def __init__(
+        self, editor: ClientCapabilities, find: Callable[[str], Behind | None], files: FileAccess | None
+    ) -> None:
+        super().__init__(files=files or "write")
+        self._editor = editor
+        self._find = find
+
+    def capabilities(self) -> ClientCapabilities:
+        return msgspec.structs.replace(
+            super().capabilities(),
+            terminal=True,
+            elicitation=self._editor.elicitation,
+            auth=AuthCapabilities(terminal=self._editor.auth.terminal),
+        )
+
+    def responders(self) -> Mapping[str, Responder | Listener]:
+        responders: dict[str, Responder | Listener] = {
+            **super().responders(),
+            **RelayedFiles(self._files, self._find).responders(),
+            **RelayedTerminals(self._find).responders(),
+        }
+        if offers(self._editor, "elicitation"):
+            responders.update(RelayedQuestions(self._find).responders())
+        return responders

@@ -73,7 +73,7 @@ def _examined(agent: Startable, prompt: str | None, timeout: float) -> Diagnosis
     from pathlib import Path
 
     from coupler.cli.agent_doctor.examination import PROMPT, Examined, examine
-    from coupler.coupling import usual_startup_timeout
+    from coupler.client_api import usual_startup_timeout
 
     # Its children may still write there when it ends.
     with tempfile.TemporaryDirectory(prefix="coupler-doctor-", ignore_cleanup_errors=True) as directory:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from coupler.cli.chat.plain import PlainFront
     from coupler.cli.chat.sittings import Sittings
     from coupler.cli.chat.terminal import TerminalFront
-    from coupler.client.opening import SessionOptions
     from coupler.client.policy import Policy
+    from coupler.client.remote import SessionOptions
     from coupler.schema.v1 import McpServer
 
 PROGRAM = "coupler chat"
@@ -142,7 +142,7 @@ async def _talk(options: ChatOptions) -> int:
     from coupler.cli.chat.plain import PlainFront
     from coupler.cli.chat.sittings import Sittings
     from coupler.client.errors import AgentError
-    from coupler.coupling import connect
+    from coupler.client_api import connect
 
     cwd = options.cwd
     front = _front(options, cwd, lambda: sittings)
@@ -204,7 +204,7 @@ def _front(options: ChatOptions, cwd: str, sittings: Callable[[], Sittings]) -> 
 
 
 def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:
-    from coupler.client.opening import SessionOptions
+    from coupler.client.remote import SessionOptions
 
     wanted = SessionOptions(permissions=policy, mcp_servers=options.mcp_servers)
     if options.model is not None:

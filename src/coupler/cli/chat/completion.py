@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from coupler.cli.chat.own_commands import OWN, OWN_NAMES
 from coupler.cli.sessions.wording import one_line
-from coupler.client.settings import Settings, values_of
+from coupler.client.session import Settings, values_of
 from coupler.schema.v1 import AvailableCommand, SessionConfigBoolean, SessionConfigSelect
 
 MOST_FILES = 50

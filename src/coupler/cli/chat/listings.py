@@ -10,7 +10,7 @@ from coupler.cli.chat.completion import known_options
 from coupler.cli.chat.own_commands import OWN
 from coupler.cli.chat.parts import Choice, Listing
 from coupler.cli.sessions.wording import one_line
-from coupler.client.settings import Settings, values_of
+from coupler.client.session import Settings, values_of
 from coupler.schema.v1 import AvailableCommand, SessionConfigBoolean, SessionConfigSelect, SessionInfo
 
 KEYS = (

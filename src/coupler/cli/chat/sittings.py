@@ -13,8 +13,7 @@ from coupler.cli.chat.parts import Listing, Remark
 from coupler.cli.sessions.wording import one_line
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
-from coupler.client.opening import SessionOptions
-from coupler.client.remote import RemoteAgent
+from coupler.client.remote import RemoteAgent, SessionOptions
 from coupler.client.session import RemoteSession
 from coupler.events import ToolCall
 from coupler.schema.methods import offers

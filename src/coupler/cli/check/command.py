@@ -211,7 +211,7 @@ def _examine(command: list[str], options: CheckOptions, output: Output) -> Repor
 
 
 def _candidate(command: list[str], options: CheckOptions, project: Path) -> Candidate:
-    from coupler.coupling import startable, usual_startup_timeout
+    from coupler.client_api import startable, usual_startup_timeout
     from coupler.inspect.conformance.candidate import Candidate
 
     prompt = {} if options.prompt is None else {"prompt": options.prompt}

@@ -25,9 +25,8 @@ _NAME = re.compile(rb"^name:[ \t]*[\"']?([A-Za-z0-9][\w.-]*)", re.MULTILINE)
 
 def agents(has_help: bool) -> Iterator[Name]:
     """Those of the catalogue, and those of a coupler.toml that counts here."""
-    from coupler.catalogue.known import known
-    from coupler.catalogue.lookup import entries
     from coupler.config import ConfigError
+    from coupler.providers.catalogue import entries, known
 
     try:
         found = [*entries(".").values()]

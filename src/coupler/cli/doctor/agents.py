@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from coupler.cli.sessions.wording import one_line
 
 if TYPE_CHECKING:
-    from coupler.catalogue.entry import Entry
     from coupler.cli.doctor.circumstances import Circumstances
     from coupler.cli.doctor.section import Section
+    from coupler.providers.catalogue import Entry
 
 
 def examine(section: Section, circumstances: Circumstances) -> None:
     """All of the catalogue, and those of a coupler.toml. None is started, as `coupler agents doctor` does."""
-    from coupler.catalogue.lookup import joined
+    from coupler.providers.catalogue import joined
 
     found: dict[str, list[str]] = {"installed": [], "fetched": [], "native": [], "missing": []}
     configured: list[str] = []
@@ -36,8 +36,8 @@ def examine(section: Section, circumstances: Circumstances) -> None:
 
 
 def _state(entry: Entry) -> str:
-    from coupler.catalogue.choice import choose, is_installed
     from coupler.client.errors import AgentError
+    from coupler.providers.catalogue import choose, is_installed
 
     try:
         chosen = choose(entry)

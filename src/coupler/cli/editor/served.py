@@ -115,11 +115,11 @@ def coupler_words() -> list[str]:
 
 def _notes_on_model() -> tuple[str, ...]:
     """The coder can be put into an editor before it has a model; its user should know."""
-    from coupler.catalogue.lookup import configuration
     from coupler.coder.model.choice import chosen
     from coupler.coder.model.errors import ModelError
     from coupler.coder.profile import Profile
     from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import configuration
 
     try:
         is_set = chosen(configuration("."), Profile()) is not None
@@ -190,8 +190,8 @@ def _module(target: str, module: str) -> Served:
 
 
 def _nearest_agent(name: str) -> str | None:
-    from coupler.catalogue.lookup import entries
     from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import entries
 
     try:
         near = get_close_matches(name.lower(), [*entries(".")], 1, 0.7)
@@ -202,10 +202,9 @@ def _nearest_agent(name: str) -> str | None:
 
 def _agent(name: str, *, has_model: bool = False) -> Served:
     """One that `coupler agents` lists; a profile of the coder among them."""
-    from coupler.catalogue.choice import chosen_for
-    from coupler.catalogue.lookup import configuration, is_coder, joined
     from coupler.client.errors import AgentError
     from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import chosen_for, configuration, is_coder, joined
 
     plain = name.partition(":")[0]
     try:
@@ -237,8 +236,8 @@ def _agent(name: str, *, has_model: bool = False) -> Served:
 
 def _command(words: Sequence[str]) -> Served:
     """Any ACP agent by its command line; one word may be a name of the catalogue."""
-    from coupler.catalogue.lookup import find
     from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import find
 
     try:
         is_name = len(words) == 1 and find(words[0].partition(":")[0], ".") is not None

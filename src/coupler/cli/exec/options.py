@@ -11,7 +11,7 @@ from coupler.cli.given_file import STDIN, json_of, text_of
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.client.budget import Budget
+    from coupler.client.reply import Budget
     from coupler.schema.v1 import McpServer
 
 PROGRAM = "coupler exec"
@@ -80,7 +80,7 @@ def budget_of(text: str | None) -> Budget | None:
     """A budget such as tokens=5000,cost=0.5,turns=3."""
     if text is None:
         return None
-    from coupler.client.budget import Budget
+    from coupler.client.reply import Budget
 
     limits: dict[str, Any] = {}
     for part in text.split(","):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from coupler.cli.sessions.wording import one_line
-from coupler.client.action import action_of
+from coupler.client.rules import action_of
 
 if TYPE_CHECKING:
     from coupler.cli.question_terminal import QuestionTerminal

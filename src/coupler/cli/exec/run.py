@@ -31,7 +31,7 @@ from coupler.client.observation import Observation, PromptSent, Received, Sessio
 from coupler.client.remote import RemoteAgent
 from coupler.client.reply import Reply
 from coupler.client.session import RemoteSession
-from coupler.coupling import connect, usual_startup_timeout
+from coupler.client_api import connect, usual_startup_timeout
 
 MOST_INTERRUPTS = 3
 """After so many, whatever the program waits for is waited for no longer."""

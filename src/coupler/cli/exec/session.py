@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from coupler.cli.agent_choice import command_of
 from coupler.client.errors import AgentError
-from coupler.client.opening import OpeningOptions
+from coupler.client.remote import OpeningOptions
 
 if TYPE_CHECKING:
     from coupler.cli.exec.options import ExecOptions
@@ -29,12 +29,12 @@ async def session_of(options: ExecOptions, policy: Policy) -> AsyncIterator[Open
         return
     # Imported on use: most answers are not kept.
     from coupler.cli.kept import UnusableStoreError, user_store
-    from coupler.client import kept
+    from coupler.client import pool
 
     try:
         with user_store(is_made=True) as store:
             assert store is not None
-            async with kept.held(options.session, store=store, cwd=options.cwd):
+            async with pool.held(options.session, store=store, cwd=options.cwd):
                 yield lambda agent: _kept(agent, options, wanted, store)
     except UnusableStoreError as error:
         raise AgentError("session", str(error)) from error
@@ -44,12 +44,12 @@ async def _kept(
     agent: RemoteAgent, options: ExecOptions, wanted: OpeningOptions, store: Store
 ) -> RemoteSession:
     """The session of this name, which is gone on with if that is possible."""
-    from coupler.client import kept
-    from coupler.client.fingerprint import fingerprint
+    from coupler.client import pool
+    from coupler.client.pool import fingerprint
 
     assert options.session is not None
     circumstances = fingerprint(command_of(options.agent, options.cwd), options.cwd, options.mcp_servers)
-    return await kept.open(agent, options.session, circumstances, store=store, **wanted)
+    return await pool.open_kept(agent, options.session, circumstances, store=store, **wanted)
 
 
 def _wanted(options: ExecOptions, policy: Policy) -> OpeningOptions:

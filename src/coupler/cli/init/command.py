@@ -127,8 +127,8 @@ def _place(directory: str | None, *, is_users: bool) -> Place:
 
 def _config(place: Place, *, is_forced: bool) -> Config:
     """What holds there; of a file that is to be replaced nothing does, so it may be broken."""
-    from coupler.catalogue.lookup import configuration
     from coupler.config import Config, ConfigError
+    from coupler.providers.catalogue import configuration
 
     if is_forced and place.is_users:
         return Config({})

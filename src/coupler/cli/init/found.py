@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from coupler.catalogue.entry import Entry
     from coupler.config import Config
+    from coupler.providers.catalogue import Entry
 
 CODER = "coder"
 
@@ -68,9 +68,8 @@ def _local_models() -> Sequence[str]:
 
 def _installed(config: Config) -> Sequence[str]:
     """Not those that `npx` would fetch: that is everything, and takes its time."""
-    from coupler.catalogue.choice import choose
-    from coupler.catalogue.lookup import is_coder, joined
     from coupler.client.errors import AgentError
+    from coupler.providers.catalogue import choose, is_coder, joined
 
     names = []
     for entry in joined(config).values():
@@ -87,7 +86,7 @@ def _installed(config: Config) -> Sequence[str]:
 
 def _has_program(entry: Entry) -> bool:
     """Whether a native form is a program, and no part of Coupler that is always there."""
-    from coupler.providers.registry import ENTRIES as PROVIDERS
+    from coupler.providers.catalogue import ENTRIES as PROVIDERS
 
     return entry.native is not None and PROVIDERS[entry.native].program is not None
 

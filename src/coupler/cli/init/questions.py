@@ -60,7 +60,7 @@ def problem_with_model(text: str) -> str | None:
 
 def problem_with_agent(name: str, config: Config) -> str | None:
     """Why this is no agent that could work."""
-    from coupler.catalogue.lookup import joined
+    from coupler.providers.catalogue import joined
 
     known = [*joined(config)]
     if name == NONE or name.partition(":")[0] in known:

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.client.action import action_of
-from coupler.relay.guard import REJECTING, Guard
-from coupler.relay.reasons import NOT_PERMITTED
+from coupler.client.rules import action_of
+from coupler.relay.errors import NOT_PERMITTED
+from coupler.relay.permission import REJECTING, Guard
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.client.policy import PermissionRequest
     from coupler.coder.delegation.denials import Denials
     from coupler.permission.action import Action
-    from coupler.relay.behind import Behind
+    from coupler.relay.errors import Behind
     from coupler.schema.v1 import PermissionToolCall
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.relay.elicitation import RelayedQuestions
-from coupler.relay.offer import RelayOffer
+from coupler.relay.editor import RelayedQuestions
+from coupler.relay.relay import RelayOffer
 from coupler.schema.methods import offers
 from coupler.schema.v1 import AuthCapabilities, ClientCapabilities
 
 if TYPE_CHECKING:
+    from coupler.client.errors import Listener, Responder
     from coupler.client.files import FileAccess
-    from coupler.client.responder import Listener, Responder
-    from coupler.relay.behind import Behind
+    from coupler.relay.errors import Behind
     from coupler.schema.v1 import (
         CreateElicitationResponse,
         CreateFormElicitationRequest,

@@ -15,20 +15,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from coupler.agent.tool_call import text_content
-from coupler.catalogue.choice import chosen_for
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
-from coupler.client.opening import OpeningOptions
 from coupler.client.policy import Policy
+from coupler.client.remote import OpeningOptions
+from coupler.client_api import connect
 from coupler.coder.delegation.delegated_guard import DelegatedGuard
 from coupler.coder.delegation.delegated_offer import DelegatedOffer
 from coupler.coder.delegation.nested_mirror import NestedMirror
 from coupler.coder.delegation.outcome import Outcome
-from coupler.coupling import connect
 from coupler.mcp.servers import merged
-from coupler.providers.registry import ENTRIES
+from coupler.providers.catalogue import ENTRIES, chosen_for
+from coupler.relay.editor import release
 from coupler.relay.mirror import Mirror
-from coupler.relay.terminals import release
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import Terminal, ToolCallContent
 from coupler.wire.messages import RpcError
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
     from coupler.coder.delegation.denials import Denials
     from coupler.coder.delegation.other_agent import OtherAgent
-    from coupler.relay.guard import Guard
+    from coupler.relay.permission import Guard
 
 log = logging.getLogger("coupler.coder")
 

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from coupler.catalogue.choice import has_native, is_installed
-from coupler.catalogue.lookup import is_coder, joined
 from coupler.coder.delegation.other_agent import OtherAgent
 from coupler.coder.profile import CODER, Profile, profile_names, profile_of
 from coupler.coder.shortening import one_line
 from coupler.config import keys
 from coupler.config.agent_tables import HookEvent
+from coupler.providers.catalogue import has_native, is_coder, is_installed, joined
 
 if TYPE_CHECKING:
-    from coupler.catalogue.entry import Entry
     from coupler.config import Config
     from coupler.config.agent_tables import AgentTable
+    from coupler.providers.catalogue import Entry
 
 EXPLORE = "explore"
 """The sub-agent that only reads."""

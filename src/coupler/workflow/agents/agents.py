@@ -17,9 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from coupler.client.errors import AgentError
-from coupler.client.kept import LOAD, RESUME
-from coupler.client.opening import OpeningOptions
-from coupler.client.remote import RemoteAgent
+from coupler.client.pool import LOAD, RESUME
+from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.permission.engine import Choices
 from coupler.workflow.agents.connected import Connected, Earlier, Held, Order

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from coupler.catalogue.lookup import configuration, is_coder
-from coupler.catalogue.lookup import joined as joined_with_known
 from coupler.client.errors import AgentError
-from coupler.client.opening import OpeningOptions
+from coupler.client.remote import OpeningOptions
 from coupler.config import keys
 from coupler.config.lookup import ConfigError
 from coupler.mcp.servers import merged
 from coupler.mcp.tools import shown
+from coupler.providers.catalogue import configuration, is_coder
+from coupler.providers.catalogue import joined as joined_with_known
 from coupler.providers.command_line import READ_ONLY
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import EnvVariable, HttpHeader, McpServer, McpServerHttp, McpServerSse, McpServerStdio

@@ -9,8 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.client.opening import OpeningOptions
-from coupler.client.remote import RemoteAgent
+from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.runtime.threads import in_thread
 from coupler.workflow.agents.start import Start, made

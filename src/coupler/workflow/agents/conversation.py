@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from coupler.client.errors import AgentError
-from coupler.relay.handover import marked
+from coupler.relay.session import marked
 from coupler.workflow.agents.casting import Cast, cast
 from coupler.workflow.agents.connected import Earlier, Held
 from coupler.workflow.agents.exchange import Exchange, note_how_it_goes_on

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from coupler.agent.elicitation import asks_for_secret, is_secret
-from coupler.client.form import checked
+from coupler.client.elicitation import checked
 from coupler.fields.form_fields import FormError, TextField
 from coupler.workflow.agents.telling import MOST_SHOWN, shortened
 from coupler.workflow.journal.happenings import AnswerAsked, AnswerGiven, Noted

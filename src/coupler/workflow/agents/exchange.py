@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, PromptSent, Received, TurnFinished
 from coupler.client.policy import Policy
-from coupler.client.reply import Reply
-from coupler.client.usage import TurnUsage
+from coupler.client.reply import Reply, TurnUsage
 from coupler.workflow.agents.briefing import instructed
 from coupler.workflow.agents.elicitations import filled_in, opened
 from coupler.workflow.agents.failures import step_error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import UNSET
 
 from coupler.client.files import FileAccess, Files, refusal
-from coupler.relay.reasons import NOT_PERMITTED
+from coupler.relay.errors import NOT_PERMITTED
 from coupler.runtime import files
 from coupler.runtime.files import FilePath, find_inside
 from coupler.runtime.threads import in_thread

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.client.action import action_of
 from coupler.client.policy import PermissionRequest
-from coupler.client.rules import READING_KINDS
+from coupler.client.rules import READING_KINDS, action_of
 from coupler.events import ToolCall
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import ToolCallLocation

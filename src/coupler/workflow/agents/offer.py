@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from coupler.client.offer import Offer
+from coupler.client.remote import Offer
 from coupler.workflow.agents.files import Owner, StepFiles
 
 if TYPE_CHECKING:
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
+    from coupler.client.errors import Listener, Responder
     from coupler.client.files import FileAccess
-    from coupler.client.responder import Listener, Responder
 
 
 class Asked(Owner, Protocol):

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from coupler.client.action import UNREADABLE, action_of
+from coupler.client.rules import UNREADABLE, action_of
 from coupler.workflow.engine.titles import visible
 
 if TYPE_CHECKING:

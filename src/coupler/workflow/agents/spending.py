@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coupler.client.budget import Budget
 from coupler.client.errors import AgentError
-from coupler.client.usage import TurnUsage
+from coupler.client.reply import Budget, TurnUsage
 from coupler.events import Usage as SessionUsage
 from coupler.schema.v1 import Cost
 from coupler.workflow.journal.happenings import SPENT, Decided, Place

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.agent.factory import is_file, split
-from coupler.catalogue.choice import Chosen, chosen_for
-from coupler.catalogue.lookup import is_coder
 from coupler.client.errors import AgentError
-from coupler.client.offer import Offer
-from coupler.coupling import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect
-from coupler.providers.registry import ENTRIES, provider
+from coupler.client.remote import Offer
+from coupler.client_api import STARTUP_TIMEOUT, LocalLink, ServableAgent, connect
+from coupler.providers.catalogue import ENTRIES, Chosen, chosen_for, is_coder, provider
 from coupler.runtime.environment import SpawnError, split_command
 from coupler.workflow.agents.offer import StepOffer
 

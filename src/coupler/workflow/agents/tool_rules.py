@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from coupler.agent.permission import rules_of
-from coupler.client.action import action_of
-from coupler.client.rules import Rules, is_reading
+from coupler.client.rules import Rules, action_of, is_reading
 from coupler.permission.engine import Choices, Permissions, Verdict
 from coupler.providers.command_line import READ_ONLY
 from coupler.workflow.errors import StepError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from coupler.relay.handover import shortened, transcript_of_turns
+from coupler.relay.session import shortened, transcript_of_turns
 from coupler.workflow.journal.happenings import Place
 from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Json

@@ -15,7 +15,7 @@ from coupler.workflow.journal.result import Result
 from coupler.workflow.language.definition import Json, Template, Workflow
 
 if TYPE_CHECKING:
-    from coupler.client.budget import Budget
+    from coupler.client.reply import Budget
     from coupler.workflow.agents.agents import Agents
     from coupler.workflow.engine.running import Memory
     from coupler.workflow.expressions.flow_expressions import FlowExpressions

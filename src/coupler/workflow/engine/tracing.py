@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from coupler.__about__ import __version__
-from coupler.client.telemetry import context_in, is_in_use
+from coupler.client.observation import context_in, is_in_use
 from coupler.workflow.errors import StepError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from coupler.workflow.journal.happenings import Place
 from coupler.workflow.language.definition import Step
 
 if TYPE_CHECKING:
-    from coupler.client.budget import Budget
+    from coupler.client.reply import Budget
     from coupler.workflow.engine.parts import Part
 
 

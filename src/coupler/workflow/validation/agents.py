@@ -20,7 +20,7 @@ from coupler.workflow.validation.findings import Findings, inner_node
 from coupler.workflow.validation.views import Views
 
 if TYPE_CHECKING:
-    from coupler.catalogue.entry import Entry
+    from coupler.providers.catalogue import Entry
 
 _NAME = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*)(?::(acp|native))?")
 _TARGET = re.compile(r"[^\s:]+:[A-Za-z_][A-Za-z0-9_.]*")
@@ -34,15 +34,15 @@ class KnownAgents:
 
     @cached_property
     def _entries(self) -> dict[str, Entry]:
-        from coupler.catalogue.lookup import entries
+        from coupler.providers.catalogue import entries
 
         return entries(self._cwd)
 
     @cached_property
     def _ignored(self) -> frozenset[str]:
         """The agents of a project that is not trusted."""
-        from coupler.catalogue.lookup import configuration
         from coupler.config.keys import AGENTS
+        from coupler.providers.catalogue import configuration
 
         untrusted = configuration(self._cwd).untrusted
         return frozenset(
@@ -63,8 +63,8 @@ class KnownAgents:
             return str(error), True
 
     def _problem_with_name(self, name: str, form: str | None, workflow: Workflow) -> tuple[str, bool] | None:
-        from coupler.catalogue.choice import choose
         from coupler.client.errors import AgentError
+        from coupler.providers.catalogue import choose
 
         entry = self._entries.get(name)
         if entry is None:

@@ -26,7 +26,7 @@ log = logging.getLogger("coupler.client")
 NAME = "coupler"
 """Our server's name, unless one that the user gave has it."""
 
-CLOSE_LIMIT = 10.0
+CONTEXTS_CLOSE_LIMIT = 10.0
 """Seconds that context managers have to end, when the session does."""
 
 
@@ -71,10 +71,10 @@ class Equipment:
         if owner is None:
             return
         try:
-            await asyncio.wait([owner], timeout=CLOSE_LIMIT)
+            await asyncio.wait([owner], timeout=CONTEXTS_CLOSE_LIMIT)
         finally:
             if not owner.done():
-                log.warning("the tools of a session did not end within %g s", CLOSE_LIMIT)
+                log.warning("the tools of a session did not end within %g s", CONTEXTS_CLOSE_LIMIT)
                 owner.cancel()
 
     def _merged(

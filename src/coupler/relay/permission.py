@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, get_args
 from msgspec import UNSET
 
 from coupler.agent.permission import ALLOWING
-from coupler.client.action import action_of
 from coupler.client.policy import PermissionRequest
+from coupler.client.rules import action_of
 from coupler.permission.action import KINDS, Action
-from coupler.relay.reasons import NOT_IN_A_TURN, NOT_PERMITTED
+from coupler.relay.errors import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall
 from coupler.wire.messages import RpcError
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.relay.behind import Behind
+    from coupler.relay.errors import Behind
 
 OPTION_KINDS: tuple[str, ...] = get_args(PermissionOptionKind)
 REJECTING = ("reject_once", "reject_always")

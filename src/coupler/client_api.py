@@ -1,33 +1,39 @@
-"""`connect`: the client's side joined to an agent's, across a pipe or in one process."""
+"""`connect` and `ask`: the client's side joined to an agent's, across a pipe or in one process."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack, overload
 
-from coupler.client.confinement import Confinement
-from coupler.client.connection import FRAME_LIMIT
+from coupler.client.connection import FRAME_LIMIT, LastWords, Link, ProcessLink
+from coupler.client.elicitation import OnForm, OnUrl
 from coupler.client.errors import AgentError
-from coupler.client.link import LastWords, Link, ProcessLink
+from coupler.client.files import FileAccess
 from coupler.client.observation import OnEvent
-from coupler.client.offer import Offer
+from coupler.client.policy import Confinement
 from coupler.client.pool import IDLE_SECONDS, MOST_AGENTS, SessionPool
-from coupler.client.quirks import Quirks
-from coupler.client.remote import RemoteAgent
+from coupler.client.prompt import GRACE, MOST_ROUNDS, Check, Terms
+from coupler.client.remote import TEMPORARY, Offer, Quirks, RemoteAgent, SessionOptions
+from coupler.client.reply import Budget
 from coupler.runtime.environment import Environment, SpawnError, split_command
+from coupler.schema.v1 import ContentBlock
 from coupler.wire.transport import MemoryTransport, Transport
 
 if TYPE_CHECKING:
     from coupler.agent.factory import Blueprint
     from coupler.agent.startup.serve_options import ServeOptions
-    from coupler.client.elicitation import OnForm, OnUrl
-    from coupler.client.files import FileAccess
+
 
 STARTUP_TIMEOUT = 30.0
 """Seconds in which an agent must be started, introduced and have opened its first session."""
@@ -159,7 +165,7 @@ def _recorded(
 ) -> Link:
     """The link with a file beside it. What only the agent was given is as secret as what we have."""
     # Imported on use, because most agents are not recorded.
-    from coupler.client.recording import recorded
+    from coupler.client.connection import recorded
     from coupler.redaction.sources import secrets_in_environment
     from coupler.wire.tap import agent_name
 
@@ -191,7 +197,7 @@ def named(
     if not agent or any(char.isspace() or char in "/\\" for char in agent):
         return None
     # Imported on use, because most agents are command lines.
-    from coupler.catalogue.choice import chosen_for
+    from coupler.providers.catalogue import chosen_for
 
     chosen = chosen_for(agent, cwd)
     if chosen is None:
@@ -205,7 +211,7 @@ def named(
 
 
 def _native(name: str, env: Environment | Mapping[str, str | None] | None) -> Any:
-    from coupler.providers.registry import ENTRIES, provider
+    from coupler.providers.catalogue import ENTRIES, provider
 
     if env is None:
         return provider(name)()
@@ -286,3 +292,183 @@ def _refuse_no_agent(agent: object) -> None:
 
 def _is_command(agent: object) -> bool:
     return isinstance(agent, str) or (isinstance(agent, Sequence) and not isinstance(agent, bytes))
+
+
+# `ask`: one question to one agent, for scripts. It waits, in a program with an event loop or without one.
+
+
+T = TypeVar("T")
+
+
+class AskOptions(SessionOptions, total=False):
+    """What `ask` takes: all that `agent.new`, `connect` and `session.prompt` do."""
+
+    env: Environment | Mapping[str, str | None]
+    startup_timeout: float
+    frame_limit: int
+    quirks: Quirks
+    on_event: OnEvent
+    files: FileAccess
+    terminals: bool
+    on_form: OnForm
+    on_url: OnUrl
+    record: str | PathLike[str]
+    until: Check
+    rounds: int
+    budget: Budget
+    timeout: float
+    """Of all of it, also of the start."""
+    grace: float
+    repairs: int
+
+
+OF_PROMPT = frozenset({"until", "rounds", "budget", "timeout", "grace", "repairs"})
+OF_CONNECT = frozenset(AskOptions.__annotations__) - frozenset(SessionOptions.__annotations__) - OF_PROMPT
+
+
+@overload
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: None = None,
+    **options: Unpack[AskOptions],
+) -> str: ...
+
+
+@overload
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: type[T],
+    **options: Unpack[AskOptions],
+) -> T: ...
+
+
+@overload
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: Any,
+    **options: Unpack[AskOptions],
+) -> Any: ...
+
+
+def ask(
+    agent: str | Sequence[str] | Any,
+    prompt: str | Sequence[str | ContentBlock],
+    *,
+    output: Any = None,
+    **options: Unpack[AskOptions],
+) -> Any:
+    """Start an agent, ask it, end it, and return its text, or what `output` describes.
+
+    Whatever is not an answer is an `AgentError`: a refusal, a limit and a cancel, too. Ctrl-C cancels the
+    turn and ends the agent.
+    """
+    _refuse_unknown(options)
+    terms = _terms(options)
+    terms.refuse_if_over()
+    return _waited_for(_answer(agent, prompt, output, {**options}, terms))
+
+
+def _terms(options: AskOptions) -> Terms:
+    """The bounds of all of it. Looked at before anything is started."""
+    return Terms(
+        rounds=options.get("rounds", MOST_ROUNDS),
+        budget=options.get("budget"),
+        timeout=options.get("timeout"),
+        grace=options.get("grace", GRACE),
+    )
+
+
+async def _answer(agent: Any, prompt: Any, output: Any, options: dict[str, Any], terms: Terms) -> Any:
+    began = time.monotonic()
+    left = terms.seconds_left()
+    cwd = options.get("cwd", ".")
+    connecting = {name: options.pop(name) for name in OF_CONNECT & options.keys()}
+    prompting = {name: options.pop(name) for name in OF_PROMPT & options.keys()}
+    remote = connect(agent, cwd="." if cwd == TEMPORARY else cwd, **connecting)
+    if left is not None:
+        remote.start_within(left)
+    try:
+        async with remote:
+            session = await remote.new(**options, output=output)
+            if terms.timeout is not None:
+                prompting["timeout"] = max(terms.timeout - (time.monotonic() - began), 0.0)
+            reply = await session.prompt(prompt, output=output, **prompting)
+    except AgentError as error:
+        raise _in_words_of_timeout(error, left, time.monotonic() - began) from None
+    reply.raise_for_stop()
+    return reply.text if output is None else reply.output
+
+
+def _in_words_of_timeout(error: AgentError, left: float | None, elapsed: float) -> AgentError:
+    """An agent that had no more time to start is late; and who asked knows of the whole timeout alone."""
+    is_late_start = error.kind in ("initialize", "session") and error.code is None
+    if left is None or elapsed < left or not (error.kind == "deadline" or is_late_start):
+        return error
+    message = f"the agent was not done within {round(left, 1 if left >= 0.1 else 3):g} s"
+    return AgentError("deadline", message, exit_code=error.exit_code, stderr=error.stderr, reply=error.reply)
+
+
+def _refuse_unknown(options: AskOptions) -> None:
+    unknown = sorted(options.keys() - AskOptions.__annotations__.keys())
+    if unknown:
+        taken = ", ".join(sorted(AskOptions.__annotations__))
+        raise TypeError(f"ask() takes no {', '.join(unknown)}; besides `output` it takes {taken}")
+
+
+def _waited_for(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return _in_a_thread(work)
+
+
+def _in_a_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run it in a loop of its own, because the one of this thread is the caller's and stands still."""
+    done: Future[T] = Future()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(work)
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            try:
+                done.set_result(runner.run(_result_of(task)))
+            except BaseException as error:
+                done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="coupler-ask")
+    with _interruptible():
+        thread.start()
+        try:
+            return done.result()
+        except BaseException:
+            if not done.done():
+                loop.call_soon_threadsafe(task.cancel)
+            raise
+        finally:
+            thread.join()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C be heard: under `asyncio.run` it goes to the loop, which hears nothing while we wait."""
+    before = signal.getsignal(signal.SIGINT)
+    runner = getattr(getattr(before, "func", None), "__self__", None)
+    if threading.current_thread() is not threading.main_thread() or not isinstance(runner, asyncio.Runner):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _result_of(task: asyncio.Task[T]) -> T:
+    return await task

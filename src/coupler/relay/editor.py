@@ -1,4 +1,4 @@
-"""Commands for the agent behind: in the editor's terminals, where its user can watch them, else here."""
+"""Files for the agent behind: as the editor has them, with what is not saved yet, else from the disk."""
 
 from __future__ import annotations
 
@@ -10,29 +10,100 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from coupler.client.reasons import OUTSIDE_ROOTS
+from coupler.client.elicitation import MOST_PAGES
+from coupler.client.errors import OUTSIDE_ROOTS, Listener, Responder
+from coupler.client.files import FileAccess, Files
 from coupler.client.terminals import Terminals
 from coupler.permission.action import Action
-from coupler.relay.live_output import LiveOutput
+from coupler.relay.errors import NOT_IN_A_TURN
+from coupler.relay.mirror import LiveOutput
 from coupler.runtime.files import OutsideRootsError, find_inside
 from coupler.runtime.threads import in_thread
 from coupler.schema.v1 import (
+    CancelElicitationResponse,
+    CompleteElicitationNotification,
+    CreateElicitationRequest,
+    CreateElicitationResponse,
+    CreateFormElicitationRequest,
     CreateTerminalRequest,
     CreateTerminalResponse,
+    CreateUrlElicitationRequest,
     KillTerminalRequest,
     KillTerminalResponse,
+    ReadTextFileRequest,
+    ReadTextFileResponse,
     ReleaseTerminalRequest,
     ReleaseTerminalResponse,
     TerminalOutputRequest,
     TerminalOutputResponse,
     WaitForTerminalExitRequest,
     WaitForTerminalExitResponse,
+    WriteTextFileRequest,
+    WriteTextFileResponse,
 )
-from coupler.wire.messages import RpcError
+from coupler.wire.messages import INVALID_PARAMS, RpcError
+from coupler.wire.peer import Request
 
 if TYPE_CHECKING:
     from coupler.client.session import RemoteSession
-    from coupler.relay.behind import Behind
+    from coupler.relay.errors import Behind
+
+
+READS = "fs.readTextFile"
+WRITES = "fs.writeTextFile"
+
+
+class RelayedFiles(Files):
+    """Reads and writes, each judged by the rules first. Nothing outside of the session's directories."""
+
+    def __init__(self, access: FileAccess, find: Callable[[str], Behind | None]) -> None:
+        super().__init__(access)
+        self._find = find
+
+    async def _read(self, request: ReadTextFileRequest, session: RemoteSession) -> ReadTextFileResponse:
+        relayed = self._find(session.id)
+        if relayed is None:
+            return await super()._read(request, session)
+        await _require(relayed, "read", request.path)
+        if not relayed.can_ask_editor(READS):
+            return await super()._read(request, session)
+        path = await _inside(relayed, request.path)
+        asked = ReadTextFileRequest(relayed.session.id, path, request.line, request.limit)
+        answer: ReadTextFileResponse = await relayed.session.outlet.ask(asked)
+        return ReadTextFileResponse(answer.content)
+
+    async def _write(self, request: WriteTextFileRequest, session: RemoteSession) -> WriteTextFileResponse:
+        relayed = self._find(session.id)
+        if relayed is None:
+            return await super()._write(request, session)
+        await _require(relayed, "edit", request.path)
+        if not relayed.can_ask_editor(WRITES):
+            return await super()._write(request, session)
+        path = await _inside(relayed, request.path)
+        await relayed.session.outlet.ask(WriteTextFileRequest(relayed.session.id, path, request.content))
+        return WriteTextFileResponse()
+
+
+async def _require(relayed: Behind, kind: str, path: str) -> None:
+    session = relayed.session
+    action = Action(kind=kind, paths=(path,), cwd=session.cwd, roots=session.roots)
+    verb = "Read" if kind == "read" else "Write"
+    await relayed.guard.require(action, f"{verb} {path}")
+
+
+async def _inside(relayed: Behind, path: str) -> str:
+    """The path as the editor gets it."""
+    session = relayed.session
+    try:
+        return (await in_thread(lambda: find_inside(path, session.cwd, session.roots))).shown
+    except OutsideRootsError as error:
+        raise RpcError.because(OUTSIDE_ROOTS, str(error), path="path") from None
+    except ValueError as error:
+        raise RpcError.because(INVALID_PARAMS, str(error), path="path") from None
+
+
+# Commands for the agent behind: in the editor's terminals, where its user can watch them, else here.
+
 
 TERMINAL = "terminal"
 
@@ -168,3 +239,60 @@ async def _directory(request: CreateTerminalRequest, relayed: Behind) -> str:
         return (await in_thread(lambda: find_inside(directory, session.cwd, session.roots))).shown
     except (OutsideRootsError, ValueError) as error:
         raise RpcError.because(OUTSIDE_ROOTS, f"cwd: {error}", path="cwd") from None
+
+
+# Questions of the agent behind to the user, for editors that can show them.
+
+
+CANCELLED = CancelElicitationResponse()
+
+
+class RelayedQuestions:
+    """Passes on what is asked, and that a page has done what it was opened for."""
+
+    params = CreateElicitationRequest
+
+    def __init__(self, find: Callable[[str], Behind | None]) -> None:
+        self._find = find
+        self._pages: dict[str, Behind] = {}
+
+    def responders(self) -> dict[str, Responder | Listener]:
+        """Who answers, and who hears of completed pages."""
+        return {
+            "elicitation/create": self,
+            "elicitation/complete": Listener(CompleteElicitationNotification, self._complete),
+        }
+
+    def requested(
+        self, request: Request, params: CreateElicitationRequest, session: RemoteSession | None
+    ) -> None:
+        relayed = self._find(session.id) if session is not None else None
+        if session is None or relayed is None or relayed.turn is None:
+            raise RpcError.because(NOT_IN_A_TURN, "the user can be asked only in a turn of a session")
+        if not isinstance(params, CreateFormElicitationRequest | CreateUrlElicitationRequest):
+            raise RpcError.because(INVALID_PARAMS, "mode: expected 'form' or 'url'", path="mode")
+        asked = params
+        session.questions.ask(request, lambda: self._passed_on(asked, relayed), CANCELLED, "the editor")
+
+    async def _passed_on(
+        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: Behind
+    ) -> CreateElicitationResponse:
+        turn, mirror = relayed.turn, relayed.mirror
+        if turn is None or mirror is None:
+            return CANCELLED
+        mirror.flush()
+        call_id = mirror.known(asked.tool_call_id) if isinstance(asked.tool_call_id, str) else None
+        ours = msgspec.structs.replace(
+            asked, session_id=relayed.session.id, tool_call_id=call_id or UNSET, request_id=UNSET
+        )
+        if isinstance(asked, CreateUrlElicitationRequest):
+            self._pages[asked.elicitation_id] = relayed
+            if len(self._pages) > MOST_PAGES:
+                del self._pages[next(iter(self._pages))]
+        response: CreateElicitationResponse = await turn.call_editor(ours)
+        return response
+
+    def _complete(self, notification: CompleteElicitationNotification) -> None:
+        relayed = self._pages.pop(notification.elicitation_id, None)
+        if relayed is not None:
+            relayed.session.editor.tell(notification, relayed.session.id)
