@@ -26,9 +26,8 @@ from coupler.schema import v1
 from coupler.schema.base import Unknown
 from coupler.store.errors import StoreErrorKind
 from coupler.wire.messages import Reason
-from coupler.workflow.editor.meta import Origin, answer_meta
-from coupler.workflow.journal.happenings import AnyHappening, Happening, RunFinished
-from coupler.workflow.journal.result import Failure
+from coupler.workflow.editor.chat_messages import Origin, answer_meta
+from coupler.workflow.journal.run_events import AnyHappening, Failure, Happening, RunFinished
 from pages import table, update
 from python_source import Described, Member, described
 

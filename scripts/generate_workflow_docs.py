@@ -11,26 +11,35 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from coupler.cli.exit_codes import RUN_EXIT_CODES
-from coupler.workflow.commands.command import GRACE, MOST_HEAD, MOST_TAIL
-from coupler.workflow.engine.engine import PATIENCE
-from coupler.workflow.engine.hooks import CANCEL_TIME
-from coupler.workflow.engine.retrying import LONGEST_DELAY
-from coupler.workflow.expressions import bounds
-from coupler.workflow.expressions.filters import FILTERS
-from coupler.workflow.expressions.flow_expressions import MOST_ITEMS
+from coupler.workflow.engine.interpreter import CANCEL_TIME
+from coupler.workflow.engine.performers import LONGEST_DELAY
+from coupler.workflow.engine.run import PATIENCE
+from coupler.workflow.expressions import values
+from coupler.workflow.expressions.expression import MOST_ITEMS
+from coupler.workflow.expressions.filters import FILTERS, TESTS
 from coupler.workflow.expressions.operations import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
-from coupler.workflow.expressions.predicates import TESTS
-from coupler.workflow.language import source
-from coupler.workflow.language.bundle import DEEPEST
-from coupler.workflow.language.definition import ERROR_KINDS, ErrorKind
-from coupler.workflow.language.keys import DEFAULTS, HOOKS, PROFILE, WORKFLOW
-from coupler.workflow.language.keys_agents import BUDGET, SERVER, TOOLS
-from coupler.workflow.language.keys_flow import AGENT_GATE, COMMON_KEYS, RETRY
-from coupler.workflow.language.keys_inputs import INPUT
-from coupler.workflow.language.keys_steps import ENDING, KINDS
-from coupler.workflow.language.reading import MOST_FILE_BYTES, read_text
-from coupler.workflow.language.table import Key
-from coupler.workflow.validation.fields import OF_ALL, PARTS, fields_of
+from coupler.workflow.language import yaml_source
+from coupler.workflow.language.keys import (
+    AGENT_GATE,
+    BUDGET,
+    COMMON_KEYS,
+    DEFAULTS,
+    ENDING,
+    HOOKS,
+    INPUT,
+    KINDS,
+    PROFILE,
+    RETRY,
+    SERVER,
+    TOOLS,
+    WORKFLOW,
+)
+from coupler.workflow.language.library import DEEPEST
+from coupler.workflow.language.model import ERROR_KINDS, ErrorKind
+from coupler.workflow.language.reader import MOST_FILE_BYTES, read_text
+from coupler.workflow.language.values import Key
+from coupler.workflow.steps.run import GRACE, MOST_HEAD, MOST_TAIL
+from coupler.workflow.validation.views import OF_ALL, PARTS, fields_of
 from pages import table, update
 
 TABLES = (WORKFLOW, INPUT, RETRY, AGENT_GATE, BUDGET, SERVER, TOOLS, ENDING, HOOKS, PROFILE, DEFAULTS)
@@ -82,14 +91,14 @@ ERRORS: dict[ErrorKind, str] = {
     "not_found": "A program, a directory, a file, an agent or a session is not there.",
 }
 LIMITS = (
-    ("a workflow's file", f"{source.MOST_BYTES >> 20} MiB, {source.MOST_DEPTH} levels deep"),
+    ("a workflow's file", f"{yaml_source.MOST_BYTES >> 20} MiB, {yaml_source.MOST_DEPTH} levels deep"),
     ("a file that it names", f"{MOST_FILE_BYTES >> 20} MiB"),
-    ("an expression, or a text with all its `{{ }}`", f"{bounds.MOST_SECONDS:g} s of processor time"),
-    ("memory that it takes", f"{bounds.MOST_MEMORY >> 20} MiB"),
-    ("a text that it makes", f"{bounds.MOST_TEXT:,} characters"),
-    ("a list that it makes", f"{bounds.MOST_ITEMS:,} items"),
-    ("a `range`", f"{bounds.MOST_RANGE:,} numbers"),
-    ("a whole number", f"{bounds.MOST_BITS:,} bits"),
+    ("an expression, or a text with all its `{{ }}`", f"{values.MOST_SECONDS:g} s of processor time"),
+    ("memory that it takes", f"{values.MOST_MEMORY >> 20} MiB"),
+    ("a text that it makes", f"{values.MOST_TEXT:,} characters"),
+    ("a list that it makes", f"{values.MOST_ITEMS:,} items"),
+    ("a `range`", f"{values.MOST_RANGE:,} numbers"),
+    ("a whole number", f"{values.MOST_BITS:,} bits"),
     ("a `for_each`", f"{MOST_ITEMS:,} items"),
     ("workflows that call each other in a row", str(DEEPEST)),
     (

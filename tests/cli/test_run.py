@@ -23,7 +23,7 @@ from coupler.cli.exit_codes import RUN_EXIT_CODES
 from coupler.cli.run.command import run
 from coupler.cli.run.resume import resume
 from coupler.store.store import Store
-from coupler.workflow.engine import engine
+from coupler.workflow.engine import run as engine
 from raw_client import COUPLER, PATIENCE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`run` steps need a POSIX shell")

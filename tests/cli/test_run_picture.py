@@ -10,7 +10,8 @@ from rich.console import Console
 from cli.screen import screen_of
 from coupler.cli.run.picture import Frame, picture
 from coupler.cli.run.tree import StepTree
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
+    Failure,
     Happening,
     Logged,
     Noted,
@@ -21,7 +22,6 @@ from coupler.workflow.journal.happenings import (
     ToolEnded,
     ToolStarted,
 )
-from coupler.workflow.journal.result import Failure
 from workflow.kept_runs import finished, started, wrote
 
 EVIL = "one\x1b[2J\x1b]0;owned\x07\u202e [red]two[/red]\rthree :smile:\tfour\n"

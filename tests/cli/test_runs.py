@@ -22,10 +22,11 @@ from coupler.cli.runs.table import write_table
 from coupler.cli.runs.wording import spoken_duration
 from coupler.cli.unshown import masker_for
 from coupler.store.store import Store
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
     AnswerAsked,
     ApprovalAsked,
     ApprovalGiven,
+    Failure,
     Noted,
     Place,
     Planned,
@@ -35,11 +36,11 @@ from coupler.workflow.journal.happenings import (
     RunStarted,
     Thought,
     ToolStarted,
+    Usage,
     Used,
 )
-from coupler.workflow.journal.result import Failure, Usage
+from coupler.workflow.journal.run_secrets import Secrecy
 from coupler.workflow.journal.runs import Run
-from coupler.workflow.journal.secrecy import Secrecy
 from raw_client import COUPLER, PATIENCE
 from workflow.kept_runs import finished, in_store, new_run, said, started, wrote
 
@@ -361,7 +362,7 @@ OWNER = textwrap.dedent(
     """
     import asyncio, os, signal, sys
     from coupler.store.store import Store
-    from coupler.workflow.journal.happenings import RunFinished
+    from coupler.workflow.journal.run_events import RunFinished
     from workflow.kept_runs import finished, new_run, said, started
 
     async def main():

@@ -16,7 +16,7 @@ from coupler.events import ToolCall
 from coupler.permission.engine import Choices, Scope
 from coupler.permission.rules import ModeRules
 from coupler.schema.v1 import PermissionOption, SelectedPermissionOutcome, ToolCallLocation
-from coupler.workflow.agents.tool_rules import ToolRules
+from coupler.workflow.agents.permission import ToolRules
 from permission.parts import Bench
 
 WIPE = "sudo rm -rf /"

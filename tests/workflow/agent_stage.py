@@ -12,25 +12,25 @@ from client.stage import Scripted, run
 from coupler.client.elicitation import FormAnswer, FormRequest
 from coupler.store.store import Store
 from coupler.workflow.agents.agents import Agents
-from coupler.workflow.engine.engine import Engine
-from coupler.workflow.engine.performing import Performing
-from coupler.workflow.engine.running import Running
+from coupler.workflow.engine.interpreter import Running
+from coupler.workflow.engine.performers import Performing
+from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked
-from coupler.workflow.expressions.flow_expressions import FlowExpressions
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.expressions.expression import FlowExpressions
+from coupler.workflow.journal.run_events import (
     Decided,
     Happening,
     Noted,
     Place,
+    Result,
     RunFinished,
     Said,
     StepFinished,
 )
-from coupler.workflow.journal.result import Result
-from coupler.workflow.language.bundle import gather_bundle
-from coupler.workflow.language.definition import Workflow
 from coupler.workflow.language.inputs import bind
-from coupler.workflow.language.reading import read_text
+from coupler.workflow.language.library import gather_bundle
+from coupler.workflow.language.model import Workflow
+from coupler.workflow.language.reader import read_text
 from workflow.stage import Answering, Memo
 
 H = TypeVar("H", bound=Happening)

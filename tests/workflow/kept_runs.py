@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from coupler.store.store import Store
-from coupler.workflow.journal.happenings import Place, Said, StepFinished, StepStarted, Wrote
-from coupler.workflow.journal.result import Result
+from coupler.workflow.journal.run_events import Place, Result, Said, StepFinished, StepStarted, Wrote
+from coupler.workflow.journal.run_secrets import Secrecy
 from coupler.workflow.journal.runs import Run
-from coupler.workflow.journal.secrecy import Secrecy
-from coupler.workflow.language.definition import Json, Workflow
+from coupler.workflow.language.model import Json, Workflow
 
 T = TypeVar("T")
 

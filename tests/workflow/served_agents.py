@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from client.stage import Scripted
-from coupler.workflow.journal.record import happening_in
+from coupler.workflow.journal.run_events import happening_in
 from raw_client import RawClient
 from workflow.kept_runs import in_store
 from workflow.served_project import Editor, Shown, write_workflow

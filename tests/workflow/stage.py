@@ -16,27 +16,25 @@ import msgspec
 
 from coupler.client.reply import Budget
 from coupler.workflow.engine.attempt import Attempt
-from coupler.workflow.engine.engine import Engine
 from coupler.workflow.engine.front import Answer, Approval, Front, Wish
-from coupler.workflow.engine.performing import Performing
-from coupler.workflow.engine.rehearsing import Rehearsing
-from coupler.workflow.engine.running import Running
-from coupler.workflow.engine.stepping import Pause
+from coupler.workflow.engine.interpreter import Running
+from coupler.workflow.engine.performers import Pause, Performing, Rehearsing
+from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked, StepError
-from coupler.workflow.expressions.flow_expressions import FlowExpressions, RehearsedExpressions
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.expressions.expression import FlowExpressions, RehearsedExpressions
+from coupler.workflow.journal.run_events import (
     Decided,
     Happening,
     Place,
+    Result,
     RunFinished,
     StepFinished,
     StepStarted,
 )
-from coupler.workflow.journal.result import Result
-from coupler.workflow.language.bundle import gather_bundle
-from coupler.workflow.language.definition import Agent, Input, Run, Step, Workflow
 from coupler.workflow.language.inputs import bind
-from coupler.workflow.language.reading import read_text
+from coupler.workflow.language.library import gather_bundle
+from coupler.workflow.language.model import Agent, Input, Run, Step, Workflow
+from coupler.workflow.language.reader import read_text
 
 
 class Memo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coupler.client.errors import AgentError
-from coupler.workflow.agents.failures import step_error
+from coupler.workflow.agents.agent_events import step_error
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.happenings import ApprovalGiven
+from coupler.workflow.journal.run_events import ApprovalGiven
 from providers.stub import Stub, path_with
 from workflow.agent_stage import AgentStage, Script, Talking, stage_of
 

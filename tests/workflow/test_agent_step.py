@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from client.stage import is_running
-from coupler.workflow.engine.engine import Engine
 from coupler.workflow.engine.front import Answer, Approval, Wish
+from coupler.workflow.engine.run import Engine
 from coupler.workflow.errors import Parked
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
     ApprovalAsked,
     ApprovalGiven,
     Place,
@@ -25,7 +25,7 @@ from coupler.workflow.journal.happenings import (
     ToolStarted,
     Used,
 )
-from coupler.workflow.language.definition import Input
+from coupler.workflow.language.model import Input
 from workflow.agent_stage import ECHO, FORGETFUL, LOADING, AgentStage, Script, Talking, stage_of
 
 
@@ -856,7 +856,7 @@ def test_what_an_agent_says_is_text_wherever_it_goes(script: Script, tmp_path: P
 def test_an_agent_that_goes_on_and_on_is_stopped(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coupler.workflow.agents.telling.MOST_SAID", 10_000)
+    monkeypatch.setattr("coupler.workflow.agents.agent_events.MOST_SAID", 10_000)
     agent = script(
         """
         for prompt in prompts():

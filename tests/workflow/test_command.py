@@ -17,14 +17,13 @@ import pytest
 
 from coupler.runtime import commands
 from coupler.runtime.guard import Watch
-from coupler.workflow.commands import command
-from coupler.workflow.commands.command import LONGEST_REASON, perform_command
 from coupler.workflow.engine.attempt import Attempt
 from coupler.workflow.errors import StepError
-from coupler.workflow.expressions.flow_expressions import FlowExpressions
-from coupler.workflow.journal.happenings import Happening, Place, Wrote
-from coupler.workflow.journal.result import Result
-from coupler.workflow.language.definition import Position, Run, Workflow
+from coupler.workflow.expressions.expression import FlowExpressions
+from coupler.workflow.journal.run_events import Happening, Place, Result, Wrote
+from coupler.workflow.language.model import Position, Run, Workflow
+from coupler.workflow.steps import run as command
+from coupler.workflow.steps.run import LONGEST_REASON, perform_command
 from process.test_child import gone_within, is_running
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="`run` steps need a POSIX shell")

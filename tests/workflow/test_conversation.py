@@ -9,9 +9,9 @@ import pytest
 
 from client.stage import run
 from coupler.store.store import Store
-from coupler.workflow.engine.starting import Way, begun, resumed
-from coupler.workflow.journal.happenings import Decided, Place, RunFinished, Said
-from coupler.workflow.language.bundle import gather_bundle
+from coupler.workflow.engine.run import Way, begun, resumed
+from coupler.workflow.journal.run_events import Decided, Place, RunFinished, Said
+from coupler.workflow.language.library import gather_bundle
 from workflow.agent_stage import FORGETFUL, LOADING, Script, Talking, stage_of
 
 ANSWERING = """

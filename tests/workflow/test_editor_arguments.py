@@ -12,12 +12,11 @@ from coupler.schema.v1 import (
     TextContent,
     TextResourceContents,
 )
-from coupler.workflow.editor.arguments import hint_of, words_in
-from coupler.workflow.editor.typed import Typed, command_in
+from coupler.workflow.editor.arguments import Typed, command_in, hint_of, words_in
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.definition import Workflow
 from coupler.workflow.language.inputs import pairs_in
-from coupler.workflow.language.reading import read_text
+from coupler.workflow.language.model import Workflow
+from coupler.workflow.language.reader import read_text
 
 
 def workflow(inputs: str) -> Workflow:

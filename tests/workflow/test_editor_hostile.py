@@ -18,11 +18,11 @@ import pytest
 from agent.steps import leave, still_serves
 from coupler.client.session import RemoteSession
 from coupler.events import Text
-from coupler.workflow.editor.step_plan import MOST_STEPS, StepPlan
-from coupler.workflow.editor.voices import Voices
-from coupler.workflow.engine.titles import visible
-from coupler.workflow.journal.happenings import Place, Planned, StepStarted, ToolStarted
-from coupler.workflow.language.reading import read_text
+from coupler.workflow.editor.projection import Voices
+from coupler.workflow.editor.step_calls import MOST_STEPS, StepPlan
+from coupler.workflow.engine.front import visible
+from coupler.workflow.journal.run_events import Place, Planned, StepStarted, ToolStarted
+from coupler.workflow.language.reader import read_text
 from raw_client import RawClient
 from workflow.agent_stage import Script, stage_of
 from workflow.served_agents import Desk, nested
@@ -224,7 +224,7 @@ def test_of_many_steps_the_plan_shows_those_around_the_one_that_is_at_work() -> 
 def test_an_agent_that_does_ever_more_is_stopped(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, update: str
 ) -> None:
-    monkeypatch.setattr("coupler.workflow.agents.telling.MOST_DONE", 20_000)
+    monkeypatch.setattr("coupler.workflow.agents.agent_events.MOST_DONE", 20_000)
     agent = script(
         f"""
         for prompt in prompts():

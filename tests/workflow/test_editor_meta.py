@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coupler.workflow.editor.meta import Origin, answer_meta
-from coupler.workflow.journal.happenings import RunFinished
-from coupler.workflow.journal.result import Failure
+from coupler.workflow.editor.chat_messages import Origin, answer_meta
+from coupler.workflow.journal.run_events import Failure, RunFinished
 
 PAGE = Path(__file__).parents[2] / "docs" / "workflows-in-editors.md"
 

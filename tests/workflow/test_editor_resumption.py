@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coupler.workflow.editor.resumption import Resumption
-from coupler.workflow.editor.typed import Typed
+from coupler.workflow.editor.arguments import Typed
+from coupler.workflow.editor.workflow_agent import Resumption
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pytest
 
 from agent.steps import leave
 from coupler.schema.v1 import TextContent
-from coupler.workflow.editor.arguments import secret_spans
-from coupler.workflow.editor.typed import command_in
-from coupler.workflow.language.reading import read_text
+from coupler.workflow.editor.arguments import command_in, secret_spans
+from coupler.workflow.language.reader import read_text
 from raw_client import COUPLER, PATIENCE, RawClient
 from workflow.served_project import Editor, opened, served, write_workflow
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.editor.shelf import look_at, state_of
+from coupler.workflow.editor.commands import look_at, state_of
 from workflow.served_project import write_workflow
 
 GOOD = "steps: [{run: echo}]\n"

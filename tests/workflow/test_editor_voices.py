@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from coupler.events import Text, Thought
-from coupler.workflow.editor import voices as module
-from coupler.workflow.editor.voices import Voices
-from coupler.workflow.journal.happenings import Place, StepStarted
+from coupler.workflow.editor import projection as module
+from coupler.workflow.editor.projection import Voices
+from coupler.workflow.journal.run_events import Place, StepStarted
 
 A, B, TOP = Place("both.a"), Place("both.b"), Place("top")
 

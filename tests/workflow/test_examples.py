@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coupler.workflow.language.definition import Step, Workflow, all_steps
 from coupler.workflow.language.inputs import pairs_in
 from coupler.workflow.language.library import Library
-from coupler.workflow.language.reading import read_workflow
+from coupler.workflow.language.model import Step, Workflow, all_steps
+from coupler.workflow.language.reader import read_workflow
 from coupler.workflow.validation.views import lists_of
 from providers.model_server import ModelServer, Prepared, text
 from workflow.project import Project

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coupler.workflow.language.graph import LONGEST_LABEL, label, mermaid
-from coupler.workflow.language.reading import read_text
+from coupler.workflow.language.reader import read_text
 
 EVERYTHING = Path(__file__).parent / "everything.yaml"
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from coupler.workflow.journal.happenings import AnyHappening
+from coupler.workflow.journal.run_events import AnyHappening
 
 PAGE = Path(__file__).parents[2] / "docs" / "running-workflows.md"
 

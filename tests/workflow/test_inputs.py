@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.definition import Input, Json, Position, Workflow
 from coupler.workflow.language.inputs import as_input, bind, pairs_in, usage
+from coupler.workflow.language.model import Input, Json, Position, Workflow
 
 HERE = Position("review.yaml", 1, 1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.happenings import ApprovalAsked, ToolEnded, ToolStarted
+from coupler.workflow.journal.run_events import ApprovalAsked, ToolEnded, ToolStarted
 from workflow.agent_stage import Script, Talking, stage_of
 
 PLAIN = Path(__file__).parent.parent / "agent" / "servers" / "plain.py"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
     Decided,
     Noted,
     Place,

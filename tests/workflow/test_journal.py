@@ -4,10 +4,9 @@ import pytest
 from msgspec import UNSET
 
 from coupler.workflow.errors import RunError
-from coupler.workflow.journal.happenings import Decided, Place, RunFinished, RunResumed
-from coupler.workflow.journal.result import Failure, Result
+from coupler.workflow.journal.run_events import Decided, Failure, Place, Result, RunFinished, RunResumed
+from coupler.workflow.journal.run_secrets import Secrecy
 from coupler.workflow.journal.runs import Run, end_unheld, find_run, inputs_of, meant_by, new_id, sources_of
-from coupler.workflow.journal.secrecy import Secrecy
 from workflow.kept_runs import WORKFLOW, finished, in_store, new_run, said, started
 
 FAILED = Failure(kind="exit", message="no")

@@ -14,10 +14,9 @@ import pytest
 import forked
 from coupler.store.runs import RunRecord
 from coupler.store.store import Store
-from coupler.workflow.journal.happenings import Happening, RunFinished, StepFinished
-from coupler.workflow.journal.record import happening_in
+from coupler.workflow.journal.run_events import Happening, RunFinished, StepFinished, happening_in
+from coupler.workflow.journal.run_secrets import Secrecy
 from coupler.workflow.journal.runs import inputs_of
-from coupler.workflow.journal.secrecy import Secrecy
 from raw_client import COUPLER
 
 RUNS = 300

@@ -14,17 +14,15 @@ import pytest
 from client.stage import run
 from coupler.store.store import Store
 from coupler.workflow.engine.front import Answer, Approval, Front, Wish
-from coupler.workflow.engine.starting import Way, begun
-from coupler.workflow.journal.happenings import Place, RunFinished, StepFinished
-from coupler.workflow.journal.record import happening_in
-from coupler.workflow.journal.result import Result
-from coupler.workflow.language.definition import Input
+from coupler.workflow.engine.run import Way, begun
+from coupler.workflow.journal.run_events import Place, Result, RunFinished, StepFinished, happening_in
 from coupler.workflow.language.inputs import as_input, bind, pairs_in
-from coupler.workflow.language.keys_steps import KINDS
+from coupler.workflow.language.json_schema import all_tables
+from coupler.workflow.language.keys import KINDS
 from coupler.workflow.language.library import Library
-from coupler.workflow.language.notes import WRONG, Notes
-from coupler.workflow.language.schema import all_tables
-from coupler.workflow.language.source import Fields, parse
+from coupler.workflow.language.model import Input
+from coupler.workflow.language.values import WRONG, Notes
+from coupler.workflow.language.yaml_source import Fields, parse
 from workflow.acp_stub import AcpStub
 from workflow.project import ACP_PROGRAMS
 

@@ -9,8 +9,14 @@ import pytest
 
 from coupler.store.store import Store
 from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
-from coupler.workflow.language.library import Broken, Found, Library
-from coupler.workflow.language.trusting import trust_files, untrusted_files, untrusted_of_project
+from coupler.workflow.language.library import (
+    Broken,
+    Found,
+    Library,
+    trust_files,
+    untrusted_files,
+    untrusted_of_project,
+)
 
 PLAIN = "steps: [{run: make}]\n"
 

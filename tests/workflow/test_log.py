@@ -10,9 +10,9 @@ import pytest
 
 from coupler.store import StoreError
 from coupler.store.store import Store
+from coupler.workflow.journal import log
 from coupler.workflow.journal import log as log_module
-from coupler.workflow.journal import recent
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
     Noted,
     Place,
     RunFinished,
@@ -22,10 +22,13 @@ from coupler.workflow.journal.happenings import (
     Thought,
     ToolStarted,
     Wrote,
+    as_line,
+    logged_in,
+    packed,
+    unpacked,
 )
-from coupler.workflow.journal.record import as_line, logged_in, packed, unpacked
+from coupler.workflow.journal.run_secrets import Secrecy
 from coupler.workflow.journal.runs import Run
-from coupler.workflow.journal.secrecy import Secrecy
 from store.parts import locked
 from workflow.kept_runs import STEP, finished, in_store, new_run, said, started, wrote
 
@@ -296,7 +299,7 @@ class TestFollowing:
     @pytest.mark.parametrize("seed", range(8))
     def test_fast_slow_and_late_followers_get_the_same(self, seed, monkeypatch):
         """Those who keep up get pieces, the others joined ones; nobody misses anything or gets it twice."""
-        monkeypatch.setattr(recent, "MOST", 2000)
+        monkeypatch.setattr(log, "MOST", 2000)
         chance = random.Random(seed)
         places = [Place("a"), Place("b"), Place("c", 2)]
 
@@ -337,7 +340,7 @@ class TestFollowing:
         assert len(everything[2]) < 601, "who does not gets them from the store"
 
     def test_a_follower_that_never_reads_costs_neither_time_nor_memory(self, monkeypatch):
-        monkeypatch.setattr(recent, "MOST", 10_000)
+        monkeypatch.setattr(log, "MOST", 10_000)
 
         async def play(store):
             run = await new_run(store)

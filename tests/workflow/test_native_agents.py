@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coupler.workflow.journal.happenings import StepFinished, ToolEnded, ToolStarted
+from coupler.workflow.journal.run_events import StepFinished, ToolEnded, ToolStarted
 from providers.model_server import ModelServer, Prepared, recording, text
 from providers.stub import Stub, path_with, recorded
 from workflow.agent_stage import AgentStage, Talking

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coupler.workflow.journal.happenings import Happening, PartFinished, PartStarted, StepStarted
+from coupler.workflow.journal.run_events import Happening, PartFinished, PartStarted, StepStarted
 from workflow.stage import Memo, Stage
 
 NESTED = """

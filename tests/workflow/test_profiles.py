@@ -6,10 +6,10 @@ import pytest
 
 from coupler.config.agent_tables import AgentTable
 from coupler.config.files import Origin
-from coupler.workflow.agents.profiles import role_of
+from coupler.workflow.agents.agent_start import role_of
 from coupler.workflow.errors import StepError
-from coupler.workflow.language.definition import Agent, Tools
-from coupler.workflow.language.reading import read_text
+from coupler.workflow.language.model import Agent, Tools
+from coupler.workflow.language.reader import read_text
 
 FILE = """
 mcp_servers: {a: {command: workflow}, w: {command: workflow}}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from coupler.workflow.commands.quoting import make_script
 from coupler.workflow.errors import StepError
 from coupler.workflow.expressions.expression import Expressions
+from coupler.workflow.steps.shell_script import make_script
 
 SHELLS = ("sh", "bash")
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
-from coupler.workflow.language import definition as d
-from coupler.workflow.language.reading import files_of, load, read_text, read_with_places, read_workflow
-from coupler.workflow.language.schema import all_tables
+from coupler.workflow.language import model as d
+from coupler.workflow.language.json_schema import all_tables
+from coupler.workflow.language.reader import files_of, load, read_text, read_with_places, read_workflow
 
 EVERYTHING = Path(__file__).with_name("everything.yaml")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coupler.workflow.expressions.references import Reference, references, references_of_expression
+from coupler.workflow.expressions.expression import Reference, references, references_of_expression
 
 
 @pytest.mark.parametrize(

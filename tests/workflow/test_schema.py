@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.language.reading import read_text
-from coupler.workflow.language.schema import workflow_schema
-from coupler.workflow.language.source import parse, plain
+from coupler.workflow.language.json_schema import workflow_schema
+from coupler.workflow.language.reader import read_text
+from coupler.workflow.language.yaml_source import parse, plain
 
 SCHEMA = Draft202012Validator(workflow_schema())
 WHOLE = plain(parse(Path(__file__).with_name("everything.yaml").read_bytes(), "everything.yaml"))

@@ -9,17 +9,19 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from coupler.redaction.sources import Secret
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
     Decided,
+    Failure,
     Place,
+    Result,
     RunFinished,
     RunStarted,
     StepFinished,
     ToolStarted,
+    happening_in,
+    packed,
 )
-from coupler.workflow.journal.record import happening_in, packed
-from coupler.workflow.journal.result import Failure, Result
-from coupler.workflow.journal.secrecy import OPENING, Secrecy, UnknownSecretsError
+from coupler.workflow.journal.run_secrets import OPENING, Secrecy, UnknownSecretsError
 from workflow.kept_runs import finished
 
 TOKEN = 'hunter2 "quoted" / é'

@@ -8,7 +8,7 @@ import pytest
 
 from coupler.runtime.extras import MissingExtraError
 from coupler.workflow.errors import InvalidWorkflowError
-from coupler.workflow.language.source import MOST_BYTES, Fields, Scalar, parse, plain
+from coupler.workflow.language.yaml_source import MOST_BYTES, Fields, Scalar, parse, plain
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"

@@ -269,7 +269,7 @@ def _served(target: str, command: list[str], agent: str | None, given: dict[str,
     if command:
         return _relayed(command)
     if is_workflow(target):
-        from coupler.workflow.editor.workflows import Workflows
+        from coupler.workflow.editor.served import Workflows
 
         return Workflows(target)
     if target:

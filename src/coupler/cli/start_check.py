@@ -43,8 +43,7 @@ def check_configuration(cwd: str | None, environ: Mapping[str, str]) -> None:
 def check_workflow(file: str, cwd: str) -> tuple[str, ...]:
     """Read a workflow and all that it calls: the files that it is made of; raises CannotStartError."""
     from coupler.runtime.extras import MissingExtraError
-    from coupler.workflow.errors import InvalidWorkflowError, WorkflowError
-    from coupler.workflow.packages import need_packages
+    from coupler.workflow.errors import InvalidWorkflowError, WorkflowError, need_packages
 
     try:
         need_packages()

@@ -15,8 +15,7 @@ from coupler.cli.sessions.wording import count, one_line
 
 if TYPE_CHECKING:
     from coupler.store.choices import Trust
-    from coupler.workflow.language.library import Library
-    from coupler.workflow.language.trusting import FileToTrust
+    from coupler.workflow.language.library import FileToTrust, Library
 
 
 class ProjectWorkflows:
@@ -38,7 +37,7 @@ class ProjectWorkflows:
 
         if self.place is None:
             return []
-        from coupler.workflow.language.trusting import untrusted_of_project
+        from coupler.workflow.language.library import untrusted_of_project
 
         try:
             return untrusted_of_project(self._library, trusted)
@@ -75,8 +74,7 @@ class ProjectWorkflows:
 
 def untrusted_of_file(file: str, trusted: Trust | None) -> list[FileToTrust]:
     """The files that a workflow at a path is made of, which are not trusted; raises `WorkflowError`."""
-    from coupler.workflow.language.library import Library
-    from coupler.workflow.language.trusting import untrusted_files
+    from coupler.workflow.language.library import Library, untrusted_files
 
     library = Library(str(Path(file).parent))
     bundle = library.bundle_of(str(Path(file).absolute()))
@@ -94,7 +92,7 @@ def show_files(files: Sequence[FileToTrust], root: str) -> None:
 
 def remember(files: Sequence[FileToTrust], trusted: Trust) -> None:
     """Trust them as they were shown."""
-    from coupler.workflow.language.trusting import trust_files
+    from coupler.workflow.language.library import trust_files
 
     if files:
         trust_files(trusted, files)

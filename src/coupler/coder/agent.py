@@ -18,7 +18,7 @@ from coupler.coder.setup import Setup, setup_of
 from coupler.coder.workplace import Workplace
 from coupler.runtime.extras import MissingExtraError
 from coupler.runtime.threads import in_thread
-from coupler.workflow.editor.agent import WorkflowAgent
+from coupler.workflow.editor.workflow_agent import WorkflowAgent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from coupler.workflow.language.definition import ErrorKind, Position
+from coupler.runtime.extras import need
+from coupler.workflow.language.model import ErrorKind, Position
 
 if TYPE_CHECKING:
-    from coupler.workflow.journal.result import Result
+    from coupler.workflow.journal.run_events import Result
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -86,3 +87,12 @@ class Parked(BaseException):
 
     No Exception: only whoever runs the whole workflow may catch it.
     """
+
+
+# The packages that workflows need: they come with the extra `workflows`, and may not be there.
+
+
+def need_packages() -> None:
+    """Import them, before anything is read that could not be run; raises MissingExtraError."""
+    for module in ("yaml", "jinja2"):
+        need(module, extra="workflows", feature="Running a workflow")

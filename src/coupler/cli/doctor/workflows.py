@@ -21,7 +21,7 @@ def examine(section: Section, circumstances: Circumstances) -> None:
     """All of them, as `coupler workflows validate` does."""
     from coupler.config import ConfigError
     from coupler.runtime.extras import MissingExtraError
-    from coupler.workflow.packages import need_packages
+    from coupler.workflow.errors import need_packages
 
     directory = circumstances.directory
     if directory is None:

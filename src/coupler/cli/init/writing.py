@@ -93,8 +93,7 @@ def has_untrusted(place: Place) -> bool:
         if load(str(place.directory), environ=os.environ, trust=trust).untrusted:
             return True
         try:
-            from coupler.workflow.language.library import Library
-            from coupler.workflow.language.trusting import untrusted_of_project
+            from coupler.workflow.language.library import Library, untrusted_of_project
 
             return bool(untrusted_of_project(Library(str(place.directory)), trust))
         except (WorkflowError, MissingExtraError):

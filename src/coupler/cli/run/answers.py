@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.definition import Approve, Ask, Converse, Step, all_steps, lists_of
 from coupler.workflow.language.inputs import as_input
+from coupler.workflow.language.model import Approve, Ask, Converse, Step, all_steps, lists_of
 
 if TYPE_CHECKING:
-    from coupler.workflow.journal.happenings import Place
-    from coupler.workflow.language.bundle import Bundle
+    from coupler.workflow.journal.run_events import Place
+    from coupler.workflow.language.library import Bundle
 
 YES = frozenset({"y", "yes", "true", "allow"})
 NO = frozenset({"n", "no", "false", "deny"})

@@ -12,21 +12,19 @@ from coupler.cli.refusal import complain
 from coupler.cli.run.questions import ask_approval, ask_value
 from coupler.cli.sessions.wording import one_line
 from coupler.cli.workflows.check import relative, seen_from
-from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError
-from coupler.workflow.journal.record import unpacked
-from coupler.workflow.journal.secrecy import OPENING
-from coupler.workflow.language.definition import Input, Json
+from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError, need_packages
+from coupler.workflow.journal.run_events import unpacked
+from coupler.workflow.journal.run_secrets import OPENING
 from coupler.workflow.language.inputs import as_input
-from coupler.workflow.language.library import Library, is_path
-from coupler.workflow.language.trusting import trust_files, untrusted_files
-from coupler.workflow.packages import need_packages
+from coupler.workflow.language.library import Library, is_path, trust_files, untrusted_files
+from coupler.workflow.language.model import Input, Json
 
 if TYPE_CHECKING:
     from coupler.cli.question_terminal import QuestionTerminal
     from coupler.store.runs import RunRecord
     from coupler.store.store import Store
-    from coupler.workflow.language.bundle import Bundle
-    from coupler.workflow.language.definition import Workflow
+    from coupler.workflow.language.library import Bundle
+    from coupler.workflow.language.model import Workflow
 
 
 class Chosen:

@@ -77,7 +77,7 @@ async def _begin(course: Course, given: str, words: list[str], cwd: str) -> int:
     from coupler.cli.kept import user_store
     from coupler.cli.run.choice import Chosen, fill_in
     from coupler.store.store import Store
-    from coupler.workflow.engine.starting import begun
+    from coupler.workflow.engine.run import begun
     from coupler.workflow.language.inputs import bind, pairs_in
 
     chosen = Chosen(given, cwd)

@@ -25,8 +25,8 @@ from coupler.workflow.errors import InputError, InvalidWorkflowError, WorkflowEr
 if TYPE_CHECKING:
     from coupler.cli.run.options import RunOptions
     from coupler.cli.run.screen import Display
-    from coupler.workflow.engine.starting import Started, Way
-    from coupler.workflow.language.bundle import Bundle
+    from coupler.workflow.engine.run import Started, Way
+    from coupler.workflow.language.library import Bundle
 
 log = logging.getLogger("coupler.cli")
 
@@ -56,7 +56,7 @@ class Course:
 
     def way(self, bundle: Bundle, cwd: str) -> Way:
         """How the run is done; raises InputError for options that do not fit the workflow."""
-        from coupler.workflow.engine.starting import Way
+        from coupler.workflow.engine.run import Way
 
         options = self.options
         if options.is_stepwise and self.terminal is None:

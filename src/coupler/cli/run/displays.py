@@ -10,11 +10,11 @@ from coupler.cli.run.ending import output_lines, tell_trouble, write_outputs
 from coupler.cli.run.tree import StepTree
 from coupler.cli.runs.log import Telling
 from coupler.cli.sessions.wording import clean, one_line
-from coupler.workflow.journal.happenings import Rehearsed, StepFinished, StepStarted
+from coupler.workflow.journal.run_events import Rehearsed, StepFinished, StepStarted
 
 if TYPE_CHECKING:
     from coupler.cli.run.tree import StepView
-    from coupler.workflow.journal.happenings import Logged, RunFinished
+    from coupler.workflow.journal.run_events import Logged, RunFinished
 
 TELLING_KINDS = frozenset({"run", "agent", "converse", "approve", "ask"})
 """Steps of which a dry run tells more than their titles."""

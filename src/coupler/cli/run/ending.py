@@ -9,7 +9,7 @@ from typing import IO, Any
 from coupler.cli.refusal import complain
 from coupler.cli.runs.wording import spoken_duration
 from coupler.cli.sessions.wording import clean, count, one_line
-from coupler.workflow.journal.happenings import RunFinished
+from coupler.workflow.journal.run_events import RunFinished
 
 TAIL_LINES = 10
 """Lines of what a failed step wrote last that are shown."""

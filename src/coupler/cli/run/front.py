@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from coupler.cli.run.screen import Screen
     from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
     from coupler.workflow.engine.front import Wish
-    from coupler.workflow.engine.stepping import Choice
-    from coupler.workflow.journal.happenings import Place
-    from coupler.workflow.language.definition import Input
+    from coupler.workflow.engine.performers import Choice
+    from coupler.workflow.journal.run_events import Place
+    from coupler.workflow.language.model import Input
 
 
 class CommandFront(Front):

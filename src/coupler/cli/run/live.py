@@ -14,10 +14,10 @@ from coupler.cli.run.picture import Frame, picture, tree
 from coupler.cli.run.tree import StepTree
 from coupler.cli.runs.wording import STYLES, spoken_duration
 from coupler.cli.sessions.wording import one_line
-from coupler.workflow.journal.happenings import RunStarted
+from coupler.workflow.journal.run_events import RunStarted
 
 if TYPE_CHECKING:
-    from coupler.workflow.journal.happenings import Logged, RunFinished
+    from coupler.workflow.journal.run_events import Logged, RunFinished
 
 LEAST_LINES = 4
 

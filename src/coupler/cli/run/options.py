@@ -13,8 +13,8 @@ from coupler.cli.exit_codes import INTERRUPTED, WRONG_INPUT
 from coupler.cli.options import pairs, seconds
 
 if TYPE_CHECKING:
-    from coupler.workflow.language.bundle import Bundle
-    from coupler.workflow.language.definition import Limits
+    from coupler.workflow.language.library import Bundle
+    from coupler.workflow.language.model import Limits
 
 BUDGETS = {"tokens": int, "cost": float}
 """What can be limited besides time, and in what kind of number."""
@@ -50,7 +50,7 @@ def _limited(bundle: Bundle, given: Mapping[str, Any]) -> Bundle:
 
     import msgspec
 
-    from coupler.workflow.language.definition import Limits
+    from coupler.workflow.language.model import Limits
 
     limits: Limits = msgspec.structs.replace(bundle.main.budget or Limits(), **given)
     return replace(bundle, main=msgspec.structs.replace(bundle.main, budget=limits))

@@ -21,8 +21,8 @@ from coupler.workflow.language.inputs import as_input
 
 if TYPE_CHECKING:
     from coupler.cli.question_terminal import QuestionTerminal
-    from coupler.workflow.engine.stepping import Choice
-    from coupler.workflow.language.definition import Input, InputType, Json
+    from coupler.workflow.engine.performers import Choice
+    from coupler.workflow.language.model import Input, InputType, Json
 
 DONE = "/done"
 """What leaves a conversation."""

@@ -65,7 +65,7 @@ async def _go_on(
 ) -> int:
     from coupler.cli.kept import user_store
     from coupler.cli.run.choice import Chosen, fill_in_secrets
-    from coupler.workflow.engine.starting import resumed
+    from coupler.workflow.engine.run import resumed
     from coupler.workflow.errors import RunError
     from coupler.workflow.journal.runs import find_run
 

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from coupler.runtime.threads import in_thread
-from coupler.workflow.journal.happenings import RunFinished, RunResumed
+from coupler.workflow.journal.run_events import RunFinished, RunResumed
 
 if TYPE_CHECKING:
-    from coupler.workflow.journal.happenings import Logged
     from coupler.workflow.journal.log import Log
+    from coupler.workflow.journal.run_events import Logged
 
 log = logging.getLogger("coupler.cli")
 

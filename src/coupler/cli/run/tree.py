@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coupler.cli.runs.steps import name_around, name_inside
-from coupler.workflow.journal import happenings as h
+from coupler.workflow.journal import run_events as h
 
 LONGEST_TAIL = 4_000
 """Characters of what a step said last that are kept."""

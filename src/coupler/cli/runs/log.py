@@ -16,13 +16,13 @@ from coupler.cli.refusal import complain
 from coupler.cli.runs.wording import spoken_duration
 from coupler.cli.sessions.wording import clean, count, one_line, quiet_json
 from coupler.cli.unshown import masker_for
-from coupler.workflow.journal import happenings
-from coupler.workflow.journal.record import as_line, logged_in
-from coupler.workflow.journal.secrecy import masked_texts
+from coupler.workflow.journal import run_events
+from coupler.workflow.journal.run_events import as_line, logged_in
+from coupler.workflow.journal.run_secrets import masked_texts
 
 if TYPE_CHECKING:
     from coupler.store.runs import BlockingRuns, RunEntry
-    from coupler.workflow.journal.happenings import AnyHappening, Logged, Place
+    from coupler.workflow.journal.run_events import AnyHappening, Logged, Place
 
 POLL_EVERY = 0.1
 """Seconds between two looks at the store."""
@@ -95,11 +95,11 @@ class Telling:
 
     def _tell_text(self, at: float, happening: AnyHappening) -> None:
         match happening:
-            case happenings.Wrote(place=place, stream=stream, text=text):
+            case run_events.Wrote(place=place, stream=stream, text=text):
                 self._tell_piece(place, "" if stream == "stdout" else "!", text)
-            case happenings.Said(place=place, text=text):
+            case run_events.Said(place=place, text=text):
                 self._tell_piece(place, ">", text)
-            case happenings.Thought(place=place, text=text):
+            case run_events.Thought(place=place, text=text):
                 self._tell_piece(place, "~", text)
             case _:
                 words = words_for(happening)
@@ -122,45 +122,45 @@ class Telling:
 def words_for(happening: AnyHappening) -> str:
     """What happened, in one line; empty if it is for programs only."""
     match happening:
-        case happenings.RunStarted():
+        case run_events.RunStarted():
             return f"the run {happening.run} of {happening.workflow} started"
-        case happenings.RunResumed():
+        case run_events.RunResumed():
             return f"the run was resumed: {happening.reason}" if happening.reason else "the run was resumed"
-        case happenings.RunFinished():
+        case run_events.RunFinished():
             message = f": {happening.message}" if happening.message else ""
             return f"the run is over, {happening.status}{message}"
-        case happenings.StepStarted():
+        case run_events.StepStarted():
             attempt = (
                 f" (attempt {happening.attempt} of {happening.attempts})" if happening.attempt > 1 else ""
             )
             return f"started{attempt}: {happening.title}"
-        case happenings.StepFinished(result=result):
+        case run_events.StepFinished(result=result):
             reason = f": {result.error.message}" if result.error is not None else ""
             after = "" if result.status == "skipped" else f" after {spoken_duration(result.duration)}"
             return f"{result.status}{after}{reason}"
-        case happenings.RetryPlanned():
+        case run_events.RetryPlanned():
             wait = spoken_duration(happening.delay)
             return f"failed: {happening.error.message}; attempt {happening.attempt} in {wait}"
-        case happenings.Noted(text=text):
+        case run_events.Noted(text=text):
             return text
     return _words_for_talk(happening)
 
 
 def _words_for_talk(happening: AnyHappening) -> str:
     match happening:
-        case happenings.ToolStarted():
+        case run_events.ToolStarted():
             return f"tool: {happening.title}"
-        case happenings.ToolEnded(status="failed"):
+        case run_events.ToolEnded(status="failed"):
             return f"tool failed: {happening.text or happening.call}"
-        case happenings.ApprovalAsked(question=question) | happenings.AnswerAsked(question=question):
+        case run_events.ApprovalAsked(question=question) | run_events.AnswerAsked(question=question):
             return f"asked: {question}"
-        case happenings.ApprovalGiven():
+        case run_events.ApprovalGiven():
             return f"{'allowed' if happening.approved else 'denied'} by {happening.by}"
-        case happenings.AnswerGiven():
+        case run_events.AnswerGiven():
             return f"answered by {happening.by}: {happening.text}"
-        case happenings.Planned(entries=entries):
+        case run_events.Planned(entries=entries):
             return "plan: " + "; ".join(entry.get("content", "") for entry in entries)
-        case happenings.Used(usage=usage):
+        case run_events.Used(usage=usage):
             return f"used {count(usage.total_tokens, 'token')}"
     return ""
 

@@ -15,8 +15,7 @@ from coupler.cli.runs.steps import StepNode, name_inside, steps_in
 from coupler.cli.runs.wording import STYLES, seconds_of, spoken_duration, status_of
 from coupler.cli.sessions.wording import ago, clean, count, local_time, one_line, short_directory
 from coupler.cli.unshown import masker_for
-from coupler.workflow.journal.happenings import AnyHappening, Place, RunFinished, StepFinished
-from coupler.workflow.journal.record import unpacked
+from coupler.workflow.journal.run_events import AnyHappening, Place, RunFinished, StepFinished, unpacked
 
 if TYPE_CHECKING:
     from coupler.store.runs import BlockingRuns, RunRecord

@@ -6,8 +6,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from coupler.workflow.journal.happenings import AnyHappening, Place, RunResumed, StepFinished, StepStarted
-from coupler.workflow.journal.result import Result
+from coupler.workflow.journal.run_events import (
+    AnyHappening,
+    Place,
+    Result,
+    RunResumed,
+    StepFinished,
+    StepStarted,
+)
 
 _LAST = re.compile(r"(~[0-9]+)?(\[[0-9]+\])?[./][^./]*$")
 """What follows the step around it in the path of a step: `[2].fix`, `.security`, `~2/lint`."""

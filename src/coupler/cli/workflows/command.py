@@ -201,7 +201,7 @@ def schema() -> None:
       coupler workflows schema > .coupler/workflow.schema.json
       coupler workflows schema | less
     """
-    from coupler.workflow.language.schema import workflow_schema
+    from coupler.workflow.language.json_schema import workflow_schema
 
     sys.stdout.write(json.dumps(workflow_schema(), indent=2) + "\n")
 

@@ -122,7 +122,7 @@ def write_new(
     It is trusted: what is in it came from here, and the user has asked for it.
     """
     from coupler.cli.workflows.check import seen_from
-    from coupler.workflow.language.keys_shared import FREE_NAME_PATTERN, FREE_NAME_WORDS
+    from coupler.workflow.language.keys import FREE_NAME_PATTERN, FREE_NAME_WORDS
 
     if not re.fullmatch(FREE_NAME_PATTERN, name) or name.endswith((".yaml", ".yml")):
         refuse(f"a workflow's name must be {FREE_NAME_WORDS}, without .yaml", program)

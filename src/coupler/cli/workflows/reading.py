@@ -11,7 +11,7 @@ from coupler.cli.sessions.wording import clean, one_line
 from coupler.cli.workflows.check import seen_from
 
 if TYPE_CHECKING:
-    from coupler.workflow.language.definition import Input, Step, Workflow
+    from coupler.workflow.language.model import Input, Step, Workflow
 
 LONGEST_LINE = 79
 """Characters of a line, so that it stands whole in the narrowest terminals that are usual."""
@@ -74,7 +74,7 @@ def _inputs(workflow: Workflow) -> Iterator[str]:
 
 def _tree(steps: Sequence[Step], indent: str) -> Iterator[str]:
     """Steps, and what is inside of them, further in."""
-    from coupler.workflow.language.definition import Parallel, inner_lists
+    from coupler.workflow.language.model import Parallel, inner_lists
 
     width = max((len(step.id) for step in steps), default=0)
     for step in steps:
@@ -100,8 +100,8 @@ def _step(begin: str, step: Step) -> Iterator[str]:
 
 
 def _title(step: Step) -> str:
-    from coupler.workflow.engine.titles import plain_title
-    from coupler.workflow.language.definition import ForEach
+    from coupler.workflow.engine.front import plain_title
+    from coupler.workflow.language.model import ForEach
 
     if isinstance(step, ForEach) and not step.description:
         return f"for each {step.name} of {step.items if isinstance(step.items, str) else _text(step.items)}"
@@ -110,7 +110,7 @@ def _title(step: Step) -> str:
 
 def _ways(step: Step) -> str:
     """When it runs, and where it goes on if not with the next."""
-    from coupler.workflow.validation.succession import targets_of
+    from coupler.workflow.validation.views import targets_of
 
     words = []
     if step.condition is not None:

@@ -36,8 +36,7 @@ def rows_of(library: Library, trust: TrustedFiles | None) -> list[Row]:
 
 def _row(found: Found | Broken, library: Library, trust: TrustedFiles | None) -> Row:
     from coupler.cli.workflows.check import seen_from
-    from coupler.workflow.language.library import Broken
-    from coupler.workflow.language.trusting import untrusted_of
+    from coupler.workflow.language.library import Broken, untrusted_of
 
     name, file = one_line(found.name), one_line(found.file)
     if isinstance(found, Broken):
@@ -51,7 +50,7 @@ def _row(found: Found | Broken, library: Library, trust: TrustedFiles | None) ->
 
 def remarks_on(rows: Sequence[Row], hidden: Sequence[str]) -> Iterator[str]:
     """What is to be said about them besides; `hidden` names the user's own ones that are not used here."""
-    from coupler.workflow.language.slash_commands import no_command
+    from coupler.workflow.language.library import no_command
 
     if not rows:
         yield "There is no workflow yet: `coupler workflows new NAME` begins one."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from coupler.config.agent_tables import whole_table
-from coupler.workflow.agents.briefing import instructed
+from coupler.workflow.agents.agent_start import instructed
 
 if TYPE_CHECKING:
     from coupler.config.agent_tables import AgentTable

@@ -11,30 +11,29 @@ import contextlib
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from coupler.client.errors import AgentError
 from coupler.client.pool import LOAD, RESUME
 from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.permission.engine import Choices
-from coupler.workflow.agents.connected import Connected, Earlier, Held, Order
-from coupler.workflow.agents.spending import Spending
-from coupler.workflow.agents.start import Start
-from coupler.workflow.agents.telling import LONGEST_LINE
-from coupler.workflow.agents.transcripts import Kept, told_to, transcript_of
-from coupler.workflow.journal.result import Usage
-from coupler.workflow.language.definition import Agent, Converse, Limits, Workflow, all_steps, lists_of
+from coupler.relay.session import shortened, transcript_of_turns
+from coupler.workflow.agents.agent_events import LONGEST_LINE, Spending
+from coupler.workflow.agents.agent_start import Connected, Earlier, Held, Order, Start
+from coupler.workflow.journal.run_events import Place, Result, Usage
+from coupler.workflow.language.model import Agent, Converse, Json, Limits, Workflow, all_steps, lists_of
 
 if TYPE_CHECKING:
     from coupler.schema.v1 import McpServer
     from coupler.store.store import Store
-    from coupler.workflow.agents.interception import Interception
+    from coupler.workflow.agents.permission import Interception
     from coupler.workflow.engine.front import Front
-    from coupler.workflow.language.bundle import Bundle
+    from coupler.workflow.language.library import Bundle
+
 
 log = logging.getLogger("coupler.workflow")
 
@@ -217,7 +216,7 @@ class Agents:
         try:
             options = OpeningOptions(**order.options, mcp_servers=order.servers)
             if order.is_intercepted and order.servers:
-                from coupler.workflow.agents.interception import Interception
+                from coupler.workflow.agents.permission import Interception
 
                 takes = connected.agent.capabilities.mcp_capabilities
                 interception = Interception(order.servers, order.start.cwd, over_http=bool(takes.http))
@@ -314,3 +313,67 @@ def _continued_steps(workflow: Workflow) -> frozenset[str]:
     lists = lists_of(workflow)
     steps = [step for each in lists for step in all_steps(each) if isinstance(step, Agent | Converse)]
     return frozenset(step.set_up.continues for step in steps if step.set_up.continues is not None)
+
+
+# What was said in the sessions of a run's agents, for an agent that cannot open such a session again.
+
+
+ASKED = "asked"
+"""The decision that has the session of a step, and what its agent was told."""
+
+
+class Kept(Protocol):
+    """The journal of a run, as far as sessions are concerned."""
+
+    def decisions(self, what: str) -> dict[Place, Json]:
+        """The last decision of this name at each step that has one."""
+        ...
+
+    def result(self, place: Place) -> Result | None:
+        """What became of a step, if it is over."""
+        ...
+
+
+def asked(session_id: str, prompt: str | None, *, after: str | None, told: str | None) -> Json:
+    """What a step keeps of its prompt; `after` is the session whose transcript this one began with.
+
+    A conversation has no prompt: what was said in it is its result. `told` stands for the instructions that
+    the session has heard.
+    """
+    return {"session": session_id, "prompt": prompt and shortened(prompt), "after": after, "told": told}
+
+
+def told_to(session_id: str, kept: Kept) -> str | None:
+    """What stands for the instructions that a session has heard last; None if it has heard none."""
+    told = [value["told"] for value in kept.decisions(ASKED).values() if value["session"] == session_id]
+    return told[-1] if told else None
+
+
+def transcript_of(session_id: str, kept: Kept) -> str | None:
+    """What was said in a session, and in those before whose place it took; None if nothing is known."""
+    return transcript_of_turns(reversed([*_turns(session_id, kept)]))
+
+
+def _turns(session_id: str, kept: Kept) -> Iterator[str]:
+    decided = kept.decisions(ASKED)
+    after = {value["session"]: value["after"] for value in decided.values() if value["after"]}
+    sessions = [session_id]
+    while (before := after.get(sessions[-1])) is not None and before not in sessions:
+        sessions.append(before)
+    for each in reversed(sessions):
+        for place, value in decided.items():
+            if value["session"] == each:
+                yield _told(value["prompt"], kept.result(place))
+
+
+def _told(prompt: str | None, result: Result | None) -> str:
+    if prompt is None:
+        return told_turns(result.output if result is not None and isinstance(result.output, list) else [])
+    answer = "" if result is None else result.text or ""
+    return told_turns([{"role": "user", "text": prompt}, {"role": "agent", "text": answer}])
+
+
+def told_turns(spoken: list[dict[str, str]]) -> str:
+    """A conversation as lines of text."""
+    names = {"user": "User", "agent": "You"}
+    return "\n".join(f"{names[each['role']]}: {shortened(each['text'])}" for each in spoken if each["text"])

@@ -6,23 +6,26 @@ only the results inside of it are gathered, and nothing in it runs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import Protocol, TypeGuard
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
+import msgspec
 from msgspec import UNSET
 
-from coupler.workflow.engine.attempt import Attempt
-from coupler.workflow.engine.branching import Wait, run_beside
-from coupler.workflow.engine.flow import NotReached, StepFailed
-from coupler.workflow.engine.parts import Part, title_of_branch, title_of_item
-from coupler.workflow.engine.scope import Scope
-from coupler.workflow.engine.where import Where
-from coupler.workflow.errors import StepError
-from coupler.workflow.journal.happenings import Decided
-from coupler.workflow.journal.result import Result
-from coupler.workflow.language.definition import Call, ForEach, Json, Parallel, Step, While
+from coupler.workflow.engine.attempt import Attempt, NotReached, Scope, StepFailed
+from coupler.workflow.engine.front import Where, in_one_line
+from coupler.workflow.errors import Parked, StepError
+from coupler.workflow.journal.run_events import Decided, Failure, PartFinished, PartStarted, Result, Status
+from coupler.workflow.language.model import Call, ForEach, Parallel, While
+
+if TYPE_CHECKING:
+    from coupler.workflow.language.model import Json, Step
+
 
 Block = Parallel | ForEach | While | Call
 
@@ -173,3 +176,153 @@ class Passage:
             most=most,
             on_winner=lambda index: self._attempt.emit(Decided(what="winner", value=numbers[index])),
         )
+
+
+# Several things beside each other, until all, one, or every one of them is over.
+
+
+Wait = Literal["all", "any", "settled"]
+Branch = Callable[[], Awaitable[None]]
+
+
+async def run_beside(
+    branches: Sequence[Branch],
+    *,
+    wait: Wait,
+    most: int | None,
+    on_winner: Callable[[int], None],
+) -> None:
+    """Run the branches, at most `most` at once; what is no longer needed is cancelled and waited for.
+
+    `all` raises the first `StepFailed`; `any` tells the first that succeeds, and raises if none does;
+    `settled` raises none. If a branch is parked the others go on as far as they can, and then it is raised.
+    """
+    room = asyncio.Semaphore(most or max(1, len(branches)))
+    tasks = [asyncio.ensure_future(_in_turn(branch, room)) for branch in branches]
+    try:
+        await _until_decided(tasks, wait, on_winner)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _in_turn(branch: Branch, room: asyncio.Semaphore) -> StepFailed | Parked | None:
+    """How a branch ended; a `Stopped` ends the branches beside it as well, and is raised."""
+    async with room:
+        try:
+            await branch()
+        except (StepFailed, Parked) as end:
+            return end
+    return None
+
+
+async def _until_decided(
+    tasks: Sequence[asyncio.Task[StepFailed | Parked | None]], wait: Wait, on_winner: Callable[[int], None]
+) -> None:
+    failures: list[StepFailed] = []
+    parked: Parked | None = None
+    async for number in _as_they_end(tasks):
+        match tasks[number].result():
+            case None if wait == "any":
+                on_winner(number)
+                return
+            case StepFailed() as failure:
+                failures.append(failure)
+                if wait == "all":
+                    raise failure
+            case Parked() as parked:
+                pass
+            case _:
+                pass
+    if parked is not None:
+        raise parked
+    if wait == "any" and failures:
+        raise failures[0]
+
+
+async def _as_they_end(tasks: Sequence[asyncio.Task[StepFailed | Parked | None]]) -> AsyncIterator[int]:
+    """Their numbers, in the order of the list if they end together: so a resumed run decides alike."""
+    ended: asyncio.Queue[int] = asyncio.Queue()
+    for number, task in enumerate(tasks):
+        task.add_done_callback(lambda _, number=number: ended.put_nowait(number))  # type: ignore[misc]
+    left = len(tasks)
+    while left:
+        together = [await ended.get()]
+        while not ended.empty():
+            together.append(ended.get_nowait())
+        left -= len(together)
+        for number in sorted(together):
+            yield number
+
+
+# The parts of a block: branches, and each time around a loop, told as they begin and end.
+
+
+@dataclass
+class Part:
+    """Begins with the first of its steps that is done now: of one that is in the journal nothing is told."""
+
+    block: Attempt
+    """The attempt at the step that it is a part of."""
+    branch: int | None = None
+    iteration: int | None = None
+    total: int | None = None
+    title: str = ""
+    _began: float | None = None
+
+    def begin(self) -> None:
+        """Something is done in it; tells so once."""
+        if self._began is not None:
+            return
+        self._began = time.monotonic()
+        self.block.emit(
+            PartStarted(
+                branch=self.branch,
+                iteration=self.iteration,
+                attempt=self.block.number,
+                total=self.total,
+                title=self.title,
+            )
+        )
+
+    @contextmanager
+    def lasting(self, steps: Mapping[str, Result]) -> Iterator[None]:
+        """While its list is gone through; `steps` has what becomes of them. One that is parked has no end."""
+        try:
+            yield
+        except Parked:
+            raise
+        except StepFailed as failed:
+            self._end("failed", msgspec.structs.replace(failed.failure, step=failed.step))
+            raise
+        except BaseException:
+            self._end("cancelled")
+            raise
+        is_skipped = all(result.status == "skipped" for result in steps.values())
+        self._end("skipped" if is_skipped else "success")
+
+    def _end(self, status: Status, error: Failure | None = None) -> None:
+        if self._began is None:
+            return
+        self.block.emit(
+            PartFinished(
+                branch=self.branch,
+                iteration=self.iteration,
+                attempt=self.block.number,
+                status=status,
+                error=error,
+                duration=round(time.monotonic() - self._began, 6),
+            )
+        )
+
+
+def title_of_branch(steps: Sequence[Step]) -> str:
+    """The names that its steps were given."""
+    return in_one_line(", ".join(step.id for step in steps if step.is_named))
+
+
+def title_of_item(item: Json, block: Attempt) -> str:
+    """What a loop goes through, as far as it fits into a line."""
+    text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, default=str)
+    return in_one_line(block.mask(text))

@@ -10,40 +10,42 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET
 
-from coupler.workflow.agents.profiles import hooks_around
-from coupler.workflow.agents.spending import StepBudget
-from coupler.workflow.engine.attempt import Attempt
-from coupler.workflow.engine.blocks import Passage, is_block
-from coupler.workflow.engine.flow import NotReached, StepFailed, StepsExhausted, Stopped
-from coupler.workflow.engine.gates import begin_once, note_waiting, pass_gate
-from coupler.workflow.engine.hooks import Beside
-from coupler.workflow.engine.retrying import delay_before_next
-from coupler.workflow.engine.running import Running
-from coupler.workflow.engine.scope import Scope
-from coupler.workflow.engine.stepping import pause_before
-from coupler.workflow.engine.titles import title_of
-from coupler.workflow.engine.tracing import note_result, span
-from coupler.workflow.engine.where import Where
+from coupler.workflow.agents.agent_events import StepBudget
+from coupler.workflow.agents.agent_start import hooks_around
+from coupler.workflow.engine.attempt import Attempt, NotReached, Scope, StepFailed, StepsExhausted, Stopped
+from coupler.workflow.engine.blocks import Lists, Passage, is_block
+from coupler.workflow.engine.front import Front, Where, note_result, span, title_of
+from coupler.workflow.engine.performers import (
+    begin_once,
+    delay_before_next,
+    note_waiting,
+    pass_gate,
+    pause_before,
+)
 from coupler.workflow.errors import Parked, StepError
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
     Decided,
+    Failure,
+    Happening,
+    Noted,
     Place,
+    Result,
     RetryPlanned,
     RunResumed,
     StepFinished,
     StepStarted,
 )
-from coupler.workflow.journal.result import Failure, Result
-from coupler.workflow.language.definition import (
+from coupler.workflow.language.library import Bundle
+from coupler.workflow.language.model import (
     Agent,
     Approve,
     Call,
@@ -57,7 +59,12 @@ from coupler.workflow.language.definition import (
     Step,
     Stop,
 )
-from coupler.workflow.language.definition import Workflow as Definition
+from coupler.workflow.language.model import Workflow as Definition
+
+if TYPE_CHECKING:
+    from coupler.workflow.agents.agents import Agents
+    from coupler.workflow.engine.performers import Pause
+    from coupler.workflow.expressions.expression import FlowExpressions
 
 
 class Interpreter:
@@ -97,7 +104,7 @@ class Interpreter:
 
     async def run_called(self, step: Call, attempt: Attempt, where: Where) -> Json:
         """Run another workflow, and return its outputs."""
-        from coupler.workflow.engine.whole import Whole
+        from coupler.workflow.engine.run import Whole
 
         workflow = self._running.bundle.called_by(self._workflow, step.workflow)
         if workflow.budget is not None:
@@ -365,3 +372,138 @@ def _agent_of(step: Step, attempt: Attempt) -> str | None:
 def _gone_too_often(result: Result, target: Goto) -> Result:
     message = f"it went to `{target.step}` {target.most} times already: see `max` of its `goto`"
     return msgspec.structs.replace(result, status="failed", error=Failure(kind="budget", message=message))
+
+
+# Steps beside a workflow, or beside each use of an agent: at its start, and however it ends.
+
+
+CANCEL_TIME = 5.0
+"""Seconds that hooks have after a cancel."""
+
+
+class Beside:
+    """The hooks of one thing that starts and ends."""
+
+    def __init__(self, hooks: Hooks, lists: Lists, memory: Memory, where: Where) -> None:
+        self._hooks = hooks
+        self._lists = lists
+        self._memory = memory
+        self._where = where
+
+    async def start(self, scope: Scope) -> None:
+        """Run those for its start; raises `StepFailed` if one fails, and then it does not start."""
+        await self._run(self._hooks.start, scope, "hooks.start.")
+
+    async def end(self, status: Literal["success", "failed", "cancelled"], scope: Scope) -> None:
+        """Run those for its end; one that fails changes nothing any more."""
+        if status == "failed":
+            await self._run_anyway(self._hooks.error, scope, "hooks.error.")
+        elif status == "cancelled":
+            await self._run_anyway(self._hooks.cancel, scope, "hooks.cancel.")
+        await self._run_anyway(self._hooks.end, scope, "hooks.end.")
+
+    async def end_cancelled(self, scope: Scope) -> None:
+        """The same in a task that was cancelled, within a few seconds; a second cancel ends it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_TIME):
+                await self.end("cancelled", scope)
+
+    async def _run_anyway(self, steps: Sequence[Step], scope: Scope, prefix: str) -> None:
+        try:
+            await self._run(steps, scope, prefix, is_afterwards=True)
+        except (StepFailed, Stopped, Parked, StepsExhausted) as failed:
+            self._memory.note(Noted(text=f"{prefix[:-1]} did not end well: {failed}"))
+
+    async def _run(
+        self, steps: Sequence[Step], scope: Scope, prefix: str, *, is_afterwards: bool = False
+    ) -> None:
+        if steps:
+            where = replace(
+                self._where,
+                prefix=f"{self._where.prefix}{prefix}",
+                is_afterwards=is_afterwards or self._where.is_afterwards,
+            )
+            await self._lists.run_list(steps, scope, where)
+
+
+# What the steps of one run share: its journal, its agents, whom it asks, and how much it may still do.
+
+
+TIME_AFTERWARDS = 60.0
+"""Seconds that each step of the hooks at the end has at least: they clean up, also when all time is spent."""
+
+
+class Memory(Protocol):
+    """The journal of a run, as its interpreter needs it."""
+
+    def result(self, place: Place, kind: str) -> Result | None:
+        """What became of a step of this kind, if it is over; not if it was cancelled."""
+        ...
+
+    def has_begun(self, place: Place) -> bool:
+        """Whether a step was begun, over or not."""
+        ...
+
+    def cancelled(self, place: Place) -> Result | None:
+        """What there is of a step that was cancelled."""
+        ...
+
+    def decision(self, place: Place, what: str) -> Json:
+        """The last decision of this name at a step, or `UNSET`."""
+        ...
+
+    def note(self, happening: Happening) -> None:
+        """Tell what happens; it is kept in this order."""
+        ...
+
+    async def durable(self) -> None:
+        """Return when what was noted survives the death of this process."""
+        ...
+
+
+class Performer(Protocol):
+    """Does what a step says, for steps that are made of no others; raises `StepError`."""
+
+    async def perform(self, step: Step, attempt: Attempt) -> Result: ...
+
+
+@dataclass
+class Running:
+    """Belongs to the engine; lists of steps that run beside each other share it."""
+
+    id: str
+    bundle: Bundle
+    memory: Memory
+    expressions: FlowExpressions
+    performer: Performer
+    agents: Agents
+    front: Front
+    cwd: str
+    secrets: Mapping[str, str]
+    most_steps: int
+    pause: Pause | None = None
+    """Asked before each step that works, when the run goes step by step."""
+    deadline: float | None = None
+    """By the monotonic clock: when the time of the whole run is spent."""
+    tries_failures: bool = False
+    """Whether failures that ended a list of steps before this process have another chance."""
+    mask: Callable[[str], str] = str
+    """Hides the run's secrets in what people see."""
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _steps: int = 0
+    _steps_afterwards: int = 0
+
+    def count_step(self, *, is_afterwards: bool = False) -> None:
+        """One more; what is done when all is over has a count of its own."""
+        if is_afterwards:
+            self._steps_afterwards += 1
+        else:
+            self._steps += 1
+        if (self._steps_afterwards if is_afterwards else self._steps) > self.most_steps:
+            raise StepsExhausted(f"the run took {self.most_steps} steps: see `max_steps`")
+
+    def time_left(self, *, is_afterwards: bool = False) -> float | None:
+        """Seconds; what is done when all is over has some in any case."""
+        if self.deadline is None:
+            return None
+        return max(TIME_AFTERWARDS if is_afterwards else 0.0, self.deadline - time.monotonic())

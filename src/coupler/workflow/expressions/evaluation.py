@@ -15,11 +15,16 @@ from typing import Any
 from jinja2 import nodes
 
 from coupler.workflow.expressions import operations
-from coupler.workflow.expressions.bounds import Bounds, EvaluationError, MissingNameError
-from coupler.workflow.expressions.filters import FILTERS, Group
+from coupler.workflow.expressions.filters import FILTERS, TESTS, Group
 from coupler.workflow.expressions.operations import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS, iterable
-from coupler.workflow.expressions.predicates import TESTS
-from coupler.workflow.expressions.values import Method, Unknown, kind_of
+from coupler.workflow.expressions.values import (
+    Bounds,
+    EvaluationError,
+    Method,
+    MissingNameError,
+    Unknown,
+    kind_of,
+)
 
 Scope = ChainMap[str, object]
 Show = Callable[[Callable[[], object], nodes.Node], str]

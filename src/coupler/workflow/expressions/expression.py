@@ -1,4 +1,5 @@
 """Templates and expressions of workflows: Jinja2's language over the values of a run, with every evaluation
+
 bounded in time and memory.
 
 `{{ }}` stands in text, expressions stand bare in `if`, `while`, `for_each` and `set`. Names that are not
@@ -7,19 +8,27 @@ there are errors, and so is null in the midst of text. A value that is one whole
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from coupler.config.lookup import shown
 from coupler.runtime.extras import need
 from coupler.workflow.errors import StepError, UnknownNameError
-from coupler.workflow.expressions.bounds import Bounds, EvaluationError, MissingNameError, check_length
-from coupler.workflow.expressions.values import as_json, as_text
-from coupler.workflow.language.definition import Json
+from coupler.workflow.expressions.values import (
+    Bounds,
+    EvaluationError,
+    MissingNameError,
+    as_json,
+    as_text,
+    check_length,
+    kind_of,
+)
+from coupler.workflow.language.model import Json
 
 if TYPE_CHECKING:
     from jinja2 import nodes
+
 
 LONGEST_SHOWN = 120
 """Characters of an expression that a sentence about it shows."""
@@ -154,3 +163,191 @@ def _failures(expression: str, before: str = "", after: str = "") -> Iterator[No
     except (ArithmeticError, LookupError, MemoryError, TypeError, ValueError, AttributeError) as error:
         # Operations on values of the wrong type, or arguments that a filter does not take.
         raise StepError("template", f"{where}: {shown(str(error))}") from None
+
+
+# The names that a template uses, for checking it before anything runs.
+
+
+ReferencePath = tuple[str | int, ...]
+
+
+class Reference(NamedTuple):
+    """A name and what is taken of it, as in `steps.diff.stdout`, up to where it is only known at run time."""
+
+    names: ReferencePath
+    line: int
+    """Of the template, from 1."""
+    guarded: bool = False
+    """Whether it may be undefined: it stands before `is defined` or `default(…)`."""
+
+
+def references(template: str) -> list[Reference]:
+    """All of a text with `{{ }}`, in its order; none if it cannot be read."""
+    from coupler.workflow.expressions.template import ParseError, is_plain, parse
+
+    try:
+        return [] if is_plain(template) else _references(*parse(template).body)
+    except ParseError:
+        return []
+
+
+def references_of_expression(expression: str) -> list[Reference]:
+    """All of a bare expression, in its order; none if it cannot be read."""
+    from coupler.workflow.expressions.template import ParseError, parse_expression
+
+    try:
+        return _references(parse_expression(expression))
+    except ParseError:
+        return []
+
+
+def _references(*parsed: nodes.Node) -> list[Reference]:
+    """Names that the template itself gives to something are none of the run's."""
+    from jinja2 import nodes
+
+    own = {"range"}
+    for node in parsed:
+        own.update(name.name for name in node.find_all(nodes.Name) if name.ctx == "store")
+        if isinstance(node, nodes.For) or node.find(nodes.For):
+            own.add("loop")
+    found = (reference for node in parsed for reference in _found(node, False))
+    return [reference for reference in found if reference.names[0] not in own]
+
+
+def _found(node: nodes.Node, guarded: bool) -> Iterator[Reference]:
+    from jinja2 import nodes
+
+    match node:
+        case nodes.Name(ctx="load"):
+            yield Reference((node.name,), node.lineno, guarded)
+        case nodes.Getattr() | nodes.Getitem():
+            yield from _path(node, guarded)
+        case nodes.Call(node=nodes.Getattr() as method):
+            # What is called is a method, and no part of the value.
+            yield from _found(method.node, guarded)
+            yield from _all_found([*node.args, *node.kwargs])
+        case nodes.Filter(name="default" | "d", node=nodes.Node() as value):
+            yield from _found(value, True)
+            yield from _all_found([*node.args, *node.kwargs])
+        case nodes.Test(name="defined" | "undefined"):
+            yield from _found(node.node, True)
+        case _:
+            yield from _all_found(node.iter_child_nodes())
+
+
+def _all_found(inner: Iterator[nodes.Node] | list[nodes.Node]) -> Iterator[Reference]:
+    for node in inner:
+        yield from _found(node, False)
+
+
+def _path(node: nodes.Getattr | nodes.Getitem, guarded: bool) -> Iterator[Reference]:
+    """The reference that ends here, and those of the keys that are expressions themselves."""
+    from jinja2 import nodes
+
+    names: list[str | int] = []
+    keys: list[nodes.Node] = []
+    inner: nodes.Node = node
+    while isinstance(inner, nodes.Getattr | nodes.Getitem):
+        match inner:
+            case nodes.Getattr():
+                names.insert(0, inner.attr)
+            case nodes.Getitem(arg=nodes.Const(value=str() | int() as key)):
+                names.insert(0, key)
+            case nodes.Getitem():
+                names.clear()
+                keys.append(inner.arg)
+        inner = inner.node
+    if isinstance(inner, nodes.Name):
+        yield Reference((inner.name, *names), inner.lineno, guarded)
+    else:
+        yield from _found(inner, guarded)
+    yield from _all_found(keys)
+
+
+# What loops and conditions ask of expressions, and the way in which a rehearsal answers it.
+#
+# In a rehearsal nothing runs, so what a step would give is not known: a mark stands for it, and what cannot
+# be decided is taken as it was written, as true, and as one item or one round.
+
+
+MOST_ITEMS = 100_000
+"""How many items a `for_each` may go through."""
+
+
+class FlowExpressions(Expressions):
+    """Of a run that really runs."""
+
+    goes_back = True
+    """Whether a `goto` to an earlier step is followed."""
+
+    def items(self, items: str | Sequence[Json], names: Mapping[str, object]) -> list[Json]:
+        """What a `for_each` goes through."""
+        value = self.evaluate(items, names) if isinstance(items, str) else self.value(list(items), names)
+        if not isinstance(value, list | tuple):
+            raise StepError("template", f"`for_each` needs a list, and `{items}` is {kind_of(value)}")
+        if len(value) > MOST_ITEMS:
+            raise StepError("budget", f"`for_each` takes {MOST_ITEMS} items at most, not {len(value)}")
+        return list(value)
+
+    def goes_on(self, test: str | bool, names: Mapping[str, object], rounds: int) -> bool:
+        """Whether a `while` goes round once more, after so many rounds."""
+        return self.test(test, names)
+
+
+class RehearsedExpressions(FlowExpressions):
+    """Of a run in which nothing is started."""
+
+    goes_back = False
+
+    def text(self, template: str, names: Mapping[str, object]) -> str:
+        try:
+            return super().text(template, names)
+        except StepError:
+            return template
+
+    def value(self, template: Json, names: Mapping[str, object]) -> Json:
+        try:
+            return super().value(template, names)
+        except StepError:
+            return template
+
+    def evaluate(self, expression: str, names: Mapping[str, object]) -> Json:
+        try:
+            return super().evaluate(expression, names)
+        except StepError:
+            return f"«{expression}»"
+
+    def test(self, expression: str | bool, names: Mapping[str, object]) -> bool:
+        if isinstance(expression, str) and _is_undecided(expression, names):
+            return True
+        try:
+            return super().test(expression, names)
+        except StepError:
+            return True
+
+    def items(self, items: str | Sequence[Json], names: Mapping[str, object]) -> list[Json]:
+        try:
+            return super().items(items, names)
+        except StepError:
+            return ["«item»"]
+
+    def goes_on(self, test: str | bool, names: Mapping[str, object], rounds: int) -> bool:
+        return rounds == 0 and super().goes_on(test, names, rounds)
+
+
+def _is_undecided(expression: str, names: Mapping[str, object]) -> bool:
+    """Whether it asks for what became of a step that was not run."""
+    steps = names.get("steps")
+    if not isinstance(steps, Mapping):
+        return False
+    asked = {each.names[1] for each in references_of_expression(expression) if _names_a_step(each.names)}
+    return any(step in steps and steps[step]["stdout"] == unknown(str(step), "stdout") for step in asked)
+
+
+def _names_a_step(names: tuple[str | int, ...]) -> bool:
+    return len(names) > 1 and names[0] == "steps"
+
+
+def unknown(id: str, field: str) -> str:
+    """The mark that stands for what a step would have given."""
+    return f"«steps.{id}.{field}»"

@@ -8,17 +8,18 @@ from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Va
 from string import Formatter
 from typing import Any
 
-from coupler.workflow.expressions.bounds import (
+from coupler.workflow.expressions.values import (
     MOST_BITS,
     MOST_ITEMS,
     MOST_RANGE,
     Bounds,
     EvaluationError,
+    as_text,
     check_items,
     check_length,
     check_width,
+    kind_of,
 )
-from coupler.workflow.expressions.values import as_text, kind_of
 
 Operation = Callable[[Bounds, Any, Any], object]
 

@@ -19,8 +19,7 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 from jinja2.parser import Parser
 
-from coupler.workflow.expressions.filters import FILTERS
-from coupler.workflow.expressions.predicates import TESTS
+from coupler.workflow.expressions.filters import FILTERS, TESTS
 
 MOST_TOKENS = 10_000
 """Words and signs inside of all tags of one template."""

@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import cast
 
+import msgspec
+
+from coupler.redaction.masker import Stream
 from coupler.store.database import now
 from coupler.store.errors import StoreError
 from coupler.store.runs import RunChange, RunEntry, Runs
-from coupler.workflow.journal.happenings import (
+from coupler.workflow.journal.run_events import (
     AnyHappening,
     Happening,
     Logged,
@@ -27,11 +31,11 @@ from coupler.workflow.journal.happenings import (
     StepFinished,
     Thought,
     Wrote,
+    kind_of,
+    logged_in,
+    packed,
 )
-from coupler.workflow.journal.pieces import PIECE_KINDS, Gathering, Hiding, Piece, row_of
-from coupler.workflow.journal.recent import ENTRY_COST, Recent
-from coupler.workflow.journal.record import logged_in
-from coupler.workflow.journal.secrecy import Secrecy
+from coupler.workflow.journal.run_secrets import Secrecy
 
 log = logging.getLogger("coupler.workflow")
 
@@ -286,3 +290,168 @@ class Log:
 
 def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
+
+
+# The last part of a run's log, in memory: so much that a follower who keeps up never reads the store.
+#
+# It consists of batches, each of which is written to the store in one go. Text is gathered on its way there,
+# but never across the end of a batch: there a follower can change from memory to the store and back. A
+# follower holds on to the batch that it reads, so forgetting one disturbs nobody, and a slow follower costs
+# one batch.
+
+
+MOST = 1024 * 1024
+"""Bytes, roughly, that are kept after they were written."""
+
+ENTRY_COST = 200
+"""What an entry costs besides its texts, in bytes."""
+
+
+class Batch:
+    """Entries after `start`; more may come until it is sealed."""
+
+    __slots__ = ("end", "entries", "is_sealed", "size", "start")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.end = start
+        self.entries: list[Logged] = []
+        self.size = 0
+        self.is_sealed = False
+
+
+class Recent:
+    """The batches that are not yet forgotten, the oldest first; the last one is open."""
+
+    def __init__(self, seq: int) -> None:
+        self._batches = [Batch(seq)]
+        self._size = 0
+
+    @property
+    def start(self) -> int:
+        """The seq after which everything is here."""
+        return self._batches[0].start
+
+    def add(self, logged: Logged, size: int) -> None:
+        batch = self._batches[-1]
+        batch.entries.append(logged)
+        batch.end = logged.seq
+        batch.size += size + ENTRY_COST
+        self._size += size + ENTRY_COST
+
+    def seal(self) -> None:
+        """What comes now is written another time."""
+        batch = self._batches[-1]
+        if batch.entries:
+            batch.is_sealed = True
+            self._batches.append(Batch(batch.end))
+
+    def shrink(self) -> None:
+        """All that is sealed was written: keep the latest of it."""
+        count = 0
+        while self._size > MOST and count < len(self._batches) - 1:
+            self._size -= self._batches[count].size
+            count += 1
+        del self._batches[:count]
+
+    def batch_after(self, seq: int) -> Batch:
+        """The batch with the entry that follows this one, which must not be older than `start`."""
+        return self._batches[bisect_right(self._batches, seq, key=lambda batch: batch.start) - 1]
+
+
+# Text that comes in pieces: secrets in it are hidden, and pieces are gathered into rows for the store.
+
+
+Piece = Said | Thought | Wrote
+
+PIECE_KINDS = frozenset({"text", "thought", "output"})
+"""What pieces are called in the store."""
+
+
+def row_of(happening: Happening, seq: int, at: int) -> RunEntry:
+    """A happening for the store."""
+    place = happening.place
+    path, visit = ("", 0) if place is None else (place.path, place.visit)
+    return RunEntry(seq, at, kind_of(happening), path, visit, packed(happening))
+
+
+class Hiding:
+    """Hides the secrets in the texts of a run, also those that were cut in two."""
+
+    def __init__(self, secrecy: Secrecy) -> None:
+        self._secrecy = secrecy
+        self._streams: dict[Place | None, dict[str, tuple[Stream, Piece]]] = {}
+
+    def shown(self, piece: Piece) -> Piece | None:
+        """What may be shown now; None if that is nothing yet."""
+        streams = self._streams.setdefault(piece.place, {})
+        known = streams.get(_line_of(piece))
+        if known is None:
+            stream = self._secrecy.stream()
+            if stream is None:
+                return piece
+            known = streams[_line_of(piece)] = stream, msgspec.structs.replace(piece, text="")
+        text = known[0].feed(piece.text)
+        if text is piece.text:
+            return piece
+        return msgspec.structs.replace(piece, text=text) if text else None
+
+    def ended(self, place: Place | None) -> Iterator[Piece]:
+        """What was held back of a step's texts, because something else comes now."""
+        for stream, piece in self._streams.get(place, {}).values():
+            text = stream.end()
+            if text:
+                yield msgspec.structs.replace(piece, text=text)
+
+    def forget(self, place: Place | None) -> None:
+        """The step is over."""
+        self._streams.pop(place, None)
+
+    @property
+    def places(self) -> list[Place | None]:
+        """The steps that have texts and are not over."""
+        return [*self._streams]
+
+
+class _Gathered:
+    """Neighbouring pieces of one text."""
+
+    __slots__ = ("at", "line", "seq", "start", "texts")
+
+    def __init__(self, piece: Piece, seq: int, at: int) -> None:
+        self.start = piece
+        self.line = _line_of(piece)
+        self.seq = seq
+        self.at = at
+        self.texts = [piece.text]
+
+    def row(self) -> RunEntry:
+        return row_of(msgspec.structs.replace(self.start, text="".join(self.texts)), self.seq, self.at)
+
+
+class Gathering:
+    """Joins the pieces of each step; those of steps that run beside each other do not part them."""
+
+    def __init__(self) -> None:
+        self._of_places: dict[Place | None, _Gathered] = {}
+
+    def add(self, piece: Piece, seq: int, at: int) -> RunEntry | None:
+        """Another piece; the text that it does not continue, if it was one of the same step."""
+        gathered = self._of_places.get(piece.place)
+        if gathered is not None and gathered.line == _line_of(piece):
+            gathered.texts.append(piece.text)
+            gathered.seq = seq
+            return None
+        self._of_places[piece.place] = _Gathered(piece, seq, at)
+        return None if gathered is None else gathered.row()
+
+    def close(self) -> list[RunEntry]:
+        """All that is gathered; what comes now is another row."""
+        rows = [gathered.row() for gathered in self._of_places.values()]
+        self._of_places.clear()
+        return rows
+
+
+def _line_of(piece: Piece) -> str:
+    """What tells the texts of a step apart."""
+    return piece.stream if isinstance(piece, Wrote) else kind_of(piece)

@@ -12,12 +12,11 @@ from typing import Self
 from coupler.store.runs import BlockingRuns, RunChange, RunRecord, Runs
 from coupler.store.store import Store
 from coupler.workflow.errors import RunError
-from coupler.workflow.journal.happenings import RunFinished
 from coupler.workflow.journal.journal import JOURNALED, Journal
 from coupler.workflow.journal.log import Log
-from coupler.workflow.journal.record import kind_of, packed, unpacked
-from coupler.workflow.journal.secrecy import Secrecy
-from coupler.workflow.language.definition import Json, Workflow
+from coupler.workflow.journal.run_events import RunFinished, kind_of, packed, unpacked
+from coupler.workflow.journal.run_secrets import Secrecy
+from coupler.workflow.language.model import Json, Workflow
 
 CANCELLED = 130
 """The exit code of a run that was cancelled."""

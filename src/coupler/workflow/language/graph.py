@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coupler.workflow.engine.titles import plain_title
-from coupler.workflow.language.definition import (
+from coupler.workflow.engine.front import plain_title
+from coupler.workflow.language.model import (
     Agent,
     Approve,
     Ask,

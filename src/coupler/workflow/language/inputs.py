@@ -22,7 +22,7 @@ import msgspec
 from coupler.config.lookup import shown
 from coupler.fields.bounded_regex import Pattern
 from coupler.workflow.errors import InputError
-from coupler.workflow.language.definition import Input, InputType, Json, Workflow
+from coupler.workflow.language.model import Input, InputType, Json, Workflow
 
 LONGEST_NUMBER = 300
 """Characters of a number."""

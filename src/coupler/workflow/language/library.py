@@ -6,21 +6,25 @@ lead out of it, because a cloned repository may hold links to anywhere.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from coupler.agent.factory import split
+from coupler.config.config import TrustedFiles
 from coupler.config.lookup import project_workflows, shown, workflows_directory
-from coupler.workflow.errors import InvalidWorkflowError, Problem, WorkflowError
-from coupler.workflow.language.bundle import Bundle, gather_bundle
-from coupler.workflow.language.definition import Position, Workflow
-from coupler.workflow.language.reading import PartlyReadError, Reading, load, read_with_places
-from coupler.workflow.language.slash_commands import SUFFIXES
-from coupler.workflow.language.source import Fields, Scalar, parse
+from coupler.store.choices import Trust
+from coupler.workflow.errors import InvalidWorkflowError, Problem, StepError, WorkflowError
+from coupler.workflow.language.model import Agent, Call, Converse, Position, Workflow, all_steps, lists_of
+from coupler.workflow.language.reader import PartlyReadError, Reading, load, read_with_places
+from coupler.workflow.language.yaml_source import Fields, Scalar, parse
 
 Origin = Literal["project", "user"]
 
@@ -171,8 +175,7 @@ class Library:
         )
 
     def _checked(self, main: _Placed, known: Sequence[Problem] = ()) -> Checked:
-        from coupler.workflow.validation.agents import KnownAgents
-        from coupler.workflow.validation.validation import Surroundings, validate
+        from coupler.workflow.validation.checks import KnownAgents, Surroundings, validate
 
         placed, called, gathered = self._gather(main)
         problems = [*known, *gathered.problems]
@@ -223,7 +226,7 @@ def is_path(given: str) -> bool:
 
 
 def _read(path: str, root: str | None) -> Reading:
-    from coupler.workflow.validation.files import leads_out
+    from coupler.workflow.validation.checks import leads_out
 
     path = os.path.normpath(path)
     if leads_out(path, root):
@@ -291,3 +294,244 @@ def _clash(found: list[Found | Broken]) -> Broken:
         for each in found[1:]
     ]
     return Broken(first.name, first.file, first.origin, (*problems,))
+
+
+# A workflow and all that it calls, read before anything runs.
+#
+# So that a mistake in the last of them is known first, a run that is resumed has what it began with, and a
+# workflow that calls itself is refused.
+
+
+DEEPEST = 16
+"""How many workflows may call each other in a row."""
+
+Find = Callable[[str, Workflow], Workflow]
+"""Reads the workflow that another one calls by a name or a path; raises `WorkflowError`."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Workflows by the file that calls them and the name by which it does."""
+
+    main: Workflow
+    called: Mapping[tuple[str, str], Workflow]
+
+    @property
+    def digest(self) -> str:
+        """Changes when one of them does, or code beside them that they name."""
+        digests = {workflow.file: workflow.digest for workflow in self.workflows}
+        for workflow in self.workflows:
+            for program in programs_of(workflow, [Path(workflow.file).parent]):
+                with suppress(OSError, ValueError):  # one that is not there is told when it is needed
+                    digests[str(program)] = hashlib.sha256(program.read_bytes()).hexdigest()
+        text = "\n".join(f"{digests[file]}" for file in sorted(digests))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def workflows(self) -> tuple[Workflow, ...]:
+        """Each of them once, the main one first."""
+        by_file = {self.main.file: self.main}
+        by_file.update((workflow.file, workflow) for workflow in self.called.values())
+        return tuple(by_file.values())
+
+    def called_by(self, caller: Workflow, name: str) -> Workflow:
+        return self.called[caller.file, name]
+
+
+def gather_bundle(main: Workflow, find: Find) -> Bundle:
+    """Read what a workflow calls, and what that calls; raises `InvalidWorkflowError` with all problems."""
+    called: dict[tuple[str, str], Workflow] = {}
+    problems: list[Problem] = []
+    _gather(main, (main,), find, called, problems)
+    if problems:
+        raise InvalidWorkflowError(problems)
+    return Bundle(main, called)
+
+
+def _gather(
+    caller: Workflow,
+    chain: tuple[Workflow, ...],
+    find: Find,
+    called: dict[tuple[str, str], Workflow],
+    problems: list[Problem],
+) -> None:
+    for step in calls_in(caller):
+        key = (caller.file, step.workflow)
+        try:
+            workflow = called.get(key) or find(step.workflow, caller)
+        except InvalidWorkflowError as error:
+            problems.extend(error.problems)
+            continue
+        except WorkflowError as error:
+            problems.append(Problem(step.position, str(error)))
+            continue
+        problem = _wrong_chain(step.position, chain, workflow)
+        if problem is not None:
+            problems.append(problem)
+        elif key not in called:
+            called[key] = workflow
+            _gather(workflow, (*chain, workflow), find, called, problems)
+
+
+def _wrong_chain(position: Position, chain: tuple[Workflow, ...], workflow: Workflow) -> Problem | None:
+    names = " → ".join(each.name for each in (*chain, workflow))
+    if any(workflow.file == each.file for each in chain):
+        return Problem(position, f"a workflow must not call itself: {names}")
+    if len(chain) >= DEEPEST:
+        return Problem(position, f"more than {DEEPEST} workflows call each other in a row: {names}")
+    return None
+
+
+def calls_in(workflow: Workflow) -> list[Call]:
+    """The steps of a workflow that call another one."""
+    return [step for steps in lists_of(workflow) for step in all_steps(steps) if isinstance(step, Call)]
+
+
+# Files with code that a workflow names: Python agents, and the programs of its MCP servers.
+
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def programs_of(workflow: Workflow, directories: Sequence[Path]) -> Iterator[Path]:
+    """The files with code that a workflow names, where they are found first."""
+    steps = [
+        step
+        for steps in lists_of(workflow)
+        for step in all_steps(steps)
+        if isinstance(step, Agent | Converse)
+    ]
+    profiles = workflow.agents.values()
+    for name in dict.fromkeys(each.agent for each in (*steps, *profiles)):
+        if (file := python_file(name)) is not None:
+            found = [each / file for each in directories if (each / file).is_file()]
+            yield from found[:1]
+    set_ups = [each.set_up for each in (*steps, *profiles, workflow.defaults)]
+    servers = [*workflow.mcp_servers, *(server for each in set_ups for server in each.mcp_servers)]
+    for program in dict.fromkeys(server.command[0] for server in servers if server.command):
+        if len(Path(program).parts) > 1:
+            yield directories[0] / program
+
+
+def python_file(agent: str) -> str | None:
+    """The file of a Python agent, from the directory on that it is looked for in; None for other agents."""
+    place, attribute = split(agent.strip())
+    if place.endswith(".py"):
+        return place
+    if attribute and attribute not in ("acp", "native") and _MODULE.fullmatch(place):
+        return f"{place.replace('.', '/')}.py"
+    return None
+
+
+# Which files of a workflow the user has to trust before it runs: by where they are, and by what is in them.
+#
+# A name may mean a file of a cloned repository, and needs trust. A path on the command line is the user's
+# word for that file and for those below its directory, and the user's own workflows need none. The code of
+# Python agents and the programs of MCP servers are files that a workflow names like any other; what these use
+# in turn is as unknown as what a command runs.
+
+
+class FileToTrust(NamedTuple):
+    """A file with the content that would be trusted."""
+
+    path: str
+    real_path: str
+    content: bytes
+
+
+def untrusted_files(
+    bundle: Bundle, given: str, library: Library, trust: TrustedFiles | None
+) -> list[FileToTrust]:
+    """The files of a bundle that have to be trusted first; `given` is how the user has named it."""
+    consent = os.path.dirname(os.path.realpath(bundle.main.file)) if is_path(given) else None  # noqa: PTH120
+    return _untrusted(bundle.workflows, library, trust, consent)
+
+
+def untrusted_of_project(library: Library, trust: TrustedFiles | None) -> list[FileToTrust]:
+    """Those of all workflows of the project."""
+    return _untrusted(_of_project(library), library, trust, None)
+
+
+def untrusted_of(found: Found, library: Library, trust: TrustedFiles | None) -> list[FileToTrust]:
+    """Those of one workflow that is called by its name."""
+    return _untrusted(library.gathered(found), library, trust, None)
+
+
+def trust_files(trust: Trust, files: Iterable[FileToTrust]) -> None:
+    """Remember them as they were shown, even if they have changed since."""
+    for file in files:
+        trust.trust(file.real_path, file.content)
+
+
+def _of_project(library: Library) -> Iterator[Workflow]:
+    for found in library.all():
+        if isinstance(found, Found) and found.origin == "project":
+            yield from library.gathered(found)
+
+
+def _untrusted(
+    workflows: Iterable[Workflow], library: Library, trust: TrustedFiles | None, consent: str | None
+) -> list[FileToTrust]:
+    """Each file once, and only those that somebody else may have written."""
+    needed = {
+        file.real_path: file
+        for workflow in workflows
+        if not _is_below(workflow.file, library.user_directory)
+        for file in _files_of(workflow, None if consent is not None else library.directory)
+        if not _is_below(file.real_path, consent)
+    }
+    return [
+        file
+        for file in needed.values()
+        if trust is None or not trust.is_trusted(file.real_path, file.content)
+    ]
+
+
+def _files_of(workflow: Workflow, cwd: str | None) -> Iterator[FileToTrust]:
+    """`cwd` is where Python agents are looked for that are not beside the workflow."""
+    directory = Path(workflow.file).parent
+    paths: Sequence[str] = [workflow.file, *(str(directory / file.name) for file in workflow.files)]
+    for path in paths:
+        try:
+            content = load(path)
+        except (WorkflowError, ValueError):
+            continue  # it is not there, which the check of the workflow tells
+        yield FileToTrust(path, os.path.realpath(path), content)
+    for program in programs_of(workflow, [directory, *([] if cwd is None else [Path(cwd)])]):
+        with suppress(OSError, ValueError):  # it is not there, and so is not run
+            yield FileToTrust(str(program), os.path.realpath(program), program.read_bytes())
+
+
+def _is_below(path: str, directory: str | None) -> bool:
+    return directory is not None and path.startswith(os.path.join(directory, ""))  # noqa: PTH118
+
+
+# Names of workflows as slash commands of an editor: which ones cannot be typed there, and why.
+
+
+ABORT, DONE, RESUME, RUNS = RESERVED = ("abort", "done", "resume", "runs")
+"""The commands for runs, which no workflow can have."""
+
+SUFFIXES = (".yaml", ".yml")
+"""What the files of workflows end with; a name that ends so is taken for the path of one."""
+
+
+def no_command(name: str) -> str | None:
+    """Why a workflow of this name is no command, and what to do about it; None if it is one."""
+    if name in RESERVED:
+        return f"editors have no command for it, because `/{name}` is about runs: give it another `name`"
+    if name.endswith(SUFFIXES):
+        return f"it cannot be called, because `{name}` means the path of a file: give it another `name`"
+    return None
+
+
+# Files that a workflow names: scripts, prompts and schemas, relative to where the workflow itself is.
+
+
+def read_neighbour(name: str, workflow_file: str) -> str:
+    """The text of a file beside a workflow, byte for byte (`surrogateescape`); raises `StepError`."""
+    try:
+        content = load(str(Path(workflow_file).parent / name))
+    except (WorkflowError, ValueError) as error:
+        raise StepError("not_found", f"{error}.") from None
+    return content.decode("utf-8", "surrogateescape")

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from typing import Literal
 
 from coupler.workflow.errors import Problem
-from coupler.workflow.language.definition import Position, Step
-from coupler.workflow.language.mending import Gaps
-from coupler.workflow.language.notes import listed
-from coupler.workflow.language.reading import Reading, load
-from coupler.workflow.language.source import Fields, Items, Node, Scalar
+from coupler.workflow.language.error_recovery import Gaps
+from coupler.workflow.language.model import Position, Step
+from coupler.workflow.language.reader import Reading, load
+from coupler.workflow.language.values import listed
+from coupler.workflow.language.yaml_source import Fields, Items, Node, Scalar
 
 MOST_PROBLEMS = 100
 """Problems of one file that are told; more of them help nobody."""

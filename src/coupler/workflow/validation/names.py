@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from coupler.config.lookup import shown
-from coupler.workflow.expressions.references import Names, Reference
-from coupler.workflow.language.definition import Call, ForEach, Parallel, Set, Step, While, Workflow
-from coupler.workflow.language.mending import Gaps
-from coupler.workflow.language.notes import listed
-from coupler.workflow.validation.fields import PARTS, fields_of
+from coupler.workflow.expressions.expression import Reference, ReferencePath
+from coupler.workflow.language.error_recovery import Gaps
+from coupler.workflow.language.model import Call, ForEach, Parallel, Set, Step, While, Workflow
+from coupler.workflow.language.values import listed
 from coupler.workflow.validation.findings import nearest
-from coupler.workflow.validation.views import View, Views, with_branches
+from coupler.workflow.validation.views import PARTS, View, Views, fields_of, with_branches
 
 STARTS = ("inputs", "secrets", "steps", "vars", "run")
 
@@ -62,7 +61,7 @@ class NameCheck:
         is_empty = isinstance(step, Set) and not step.values
         return step is not None and is_empty and not step.is_named and step.position in self._gaps.mappings
 
-    def _problem(self, names: Names, sight: Sight, is_guarded: bool) -> str | None:
+    def _problem(self, names: ReferencePath, sight: Sight, is_guarded: bool) -> str | None:
         view = sight.view
         start, second = names[0], names[1] if len(names) > 1 else None
         if start in view.loop_names():
@@ -121,7 +120,7 @@ class NameCheck:
             return f"`vars.{name}` cannot be set yet: set it before, or write `vars.{name} | default(…)`"
         return self._unless_known("variable", name, sorted(everywhere), "no `set` step makes one")
 
-    def _step(self, names: Names, sight: Sight, is_guarded: bool) -> str | None:
+    def _step(self, names: ReferencePath, sight: Sight, is_guarded: bool) -> str | None:
         name = str(names[1])
         step = sight.view.find(name)
         if step is None and sight.rounds is not None:
@@ -151,7 +150,7 @@ class NameCheck:
                 return f"`{id}` runs beside this, in a branch of `{beside[-1].id}`: use it after that"
         return f"`{id}` cannot have run yet here: use it later, or write `steps.{id} is defined`"
 
-    def _fields(self, step: Step, spelled: str, names: Names) -> str | None:
+    def _fields(self, step: Step, spelled: str, names: ReferencePath) -> str | None:
         """What is taken of a step: whether such a step has it."""
         if not names or step.position in self._gaps.mappings:
             return None
@@ -197,7 +196,7 @@ class NameCheck:
                 return None
 
 
-def spelling_of(names: Names) -> re.Pattern[str]:
+def spelling_of(names: ReferencePath) -> re.Pattern[str]:
     """How a name may be written, to find it in the file."""
     start, *rest = names
     parts = [rf"\b{re.escape(str(start))}\b"]
@@ -213,7 +212,7 @@ def _inside(loop: ForEach | While) -> dict[str, Step]:
 
 def _with_parents(workflow: Workflow, id: str) -> Iterator[tuple[Step, tuple[Step, ...]]]:
     """The steps that have an id, each with those that it is inside of, the outermost first."""
-    from coupler.workflow.language.definition import inner_lists
+    from coupler.workflow.language.model import inner_lists
     from coupler.workflow.validation.views import lists_of
 
     def walk(steps: Sequence[Step], parents: tuple[Step, ...]) -> Iterator[tuple[Step, tuple[Step, ...]]]:

@@ -6,22 +6,34 @@ A view looks into its own list of steps, as far as they can be over, and then in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from coupler.workflow.language.definition import (
+from coupler.workflow.journal.run_events import Failure, Usage
+from coupler.workflow.language.model import (
+    Agent,
+    Approve,
+    Ask,
+    Call,
+    Converse,
+    Defaults,
     ForEach,
+    Gate,
+    Goto,
     Hooks,
+    OnError,
     Parallel,
     Position,
+    Prompted,
+    Run,
     Set,
     Step,
+    Stop,
     While,
     Workflow,
     all_steps,
     inner_lists,
 )
-from coupler.workflow.validation.succession import Succession
 
 RUN_NAMES = ("id", "workflow", "cwd", "directory")
 ENDED_RUN_NAMES = (*RUN_NAMES, "status", "message", "step", "error")
@@ -265,3 +277,158 @@ def _variables_set_by(step: Step) -> Iterator[str]:
                 yield from _variables_set_by(each)
         case _:
             pass
+
+
+# What `steps.x` has, by the kind of the step.
+
+
+OF_ALL = ("status", "error", "duration")
+PARTS = {"error": Failure.__struct_fields__, "usage": Usage.__struct_fields__}
+"""Fields that have fields of their own."""
+
+
+def fields_of(step: Step, workflow: Workflow) -> tuple[str, ...]:
+    """What a step has once it is over, its own first."""
+    return (*_own_fields(step, workflow), *OF_ALL)
+
+
+def _own_fields(step: Step, workflow: Workflow) -> tuple[str, ...]:
+    match step:
+        case Run():
+            output = ("output",) if step.output is not None else ()
+            return ("stdout", "stderr", "exit_code", *output)
+        case Agent():
+            output = ("output",) if has_output(step, workflow) else ()
+            return ("text", *output, "usage", "session_id")
+        case Converse():
+            return ("text", "output", "usage", "session_id")
+        case Approve():
+            return ("approved",)
+        case Ask():
+            return ("text", "output")
+        case ForEach() | While():
+            return ("results",)
+        case Call() | Set():
+            return ("output",)
+        case _:
+            return ()
+
+
+def has_output(step: Agent | Converse, workflow: Workflow) -> bool:
+    """Whether an agent is asked for a value: by its step, by a profile, or by one that is not known yet."""
+    from coupler.workflow.expressions.template import is_plain
+
+    if step.set_up.output is not None or not is_plain(step.agent):
+        return True
+    return any(set_up.output is not None for set_up in set_ups_of(step.agent, workflow))
+
+
+def set_ups_of(agent: str, workflow: Workflow) -> list[Prompted]:
+    """The settings of the profiles that a name leads to, the nearest first."""
+    return [workflow.agents[name].set_up for name in profiles_of(agent, workflow)]
+
+
+def profiles_of(agent: str, workflow: Workflow) -> list[str]:
+    """The profiles of the workflow that a name leads to, each once, the nearest first."""
+    found: list[str] = []
+    while agent in workflow.agents and agent not in found:
+        found.append(agent)
+        agent = workflow.agents[agent].agent
+    return found
+
+
+def base_agent(agent: str, workflow: Workflow) -> str:
+    """What a name stands for in the end, without the profiles on the way."""
+    profiles = profiles_of(agent, workflow)
+    return workflow.agents[profiles[-1]].agent if profiles else agent
+
+
+# Which steps of a list can come after which, by what is written: `goto`, `on_error`, `if` and `stop`.
+
+
+class Succession:
+    """The ways through one list of steps."""
+
+    def __init__(self, steps: Sequence[Step], defaults: Defaults) -> None:
+        self._length = len(steps)
+        numbers = {step.id: number for number, step in enumerate(steps)}
+        self._next = [_next_of(step, number, numbers, defaults) for number, step in enumerate(steps)]
+        self._is_straight = all(ways == (number + 1,) for number, ways in enumerate(self._next))
+        self._after: dict[int, frozenset[int]] = {}
+        self.reached = self._all_reached()
+        """The steps that can come at all."""
+
+    def can_precede(self, earlier: int, later: int) -> bool:
+        """Whether one step can be over when another one begins; it may be the same, in a round."""
+        if self._is_straight:
+            return earlier < later
+        if later == self._length:
+            return earlier in self.reached
+        if later not in self.reached:
+            # Nothing leads there, which is told by itself: its names are judged as if something did.
+            return earlier < later
+        return earlier in self.reached and later in self._all_after(earlier)
+
+    def _all_reached(self) -> frozenset[int]:
+        if self._is_straight:
+            return frozenset(range(self._length))
+        return frozenset({0}) | self._all_after(0)
+
+    def _all_after(self, number: int) -> frozenset[int]:
+        if number not in self._after:
+            found: set[int] = set()
+            waiting = [*self._next[number]]
+            while waiting:
+                each = waiting.pop()
+                if each < self._length and each not in found:
+                    found.add(each)
+                    waiting.extend(self._next[each])
+            self._after[number] = frozenset(found)
+        return self._after[number]
+
+
+def _next_of(step: Step, number: int, numbers: Mapping[str, int], defaults: Defaults) -> tuple[int, ...]:
+    """Where it can go on from a step; the list's length is its end."""
+    targets = [target.step for target in targets_of(step)]
+    # A target that is not there is told by itself, and does not make the steps after it unreachable.
+    goes_straight_on = goes_on(step, defaults) or any(each not in numbers for each in targets)
+    return (
+        *([number + 1] if goes_straight_on else []),
+        *(numbers[each] for each in targets if each in numbers),
+    )
+
+
+def targets_of(step: Step) -> list[Goto]:
+    """Where a step says that it goes on."""
+    found = [] if step.goto is None else [step.goto]
+    if step.on_error is not None:
+        handlings = [step.on_error.default, *step.on_error.of_kinds.values()]
+        found += [each for each in handlings if isinstance(each, Goto)]
+    return found
+
+
+def goes_on(step: Step, defaults: Defaults) -> bool:
+    """Whether the next step of the list can come after this one."""
+    if not isinstance(step, Stop) and step.goto is None:
+        return True
+    return _can_be_left_out(step) or _continues(on_error_of(step, defaults))
+
+
+def on_error_of(step: Step, defaults: Defaults) -> OnError | None:
+    """The workflow's defaults hold for steps that work, and not for those that ask or hold others."""
+    return step.on_error or (defaults.on_error if isinstance(step, Run | Agent) else None)
+
+
+def _can_be_left_out(step: Step) -> bool:
+    return step.condition not in (None, True) or any(gate.on_deny == "skip" for gate in _gates(step))
+
+
+def _gates(step: Step) -> Iterator[Gate]:
+    if isinstance(step, Approve):
+        yield step.question
+    if step.gate is not None:
+        yield step.gate
+
+
+def _continues(on_error: OnError | None) -> bool:
+    return on_error is not None and "continue" in (on_error.default, *on_error.of_kinds.values())

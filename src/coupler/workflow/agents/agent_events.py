@@ -1,0 +1,543 @@
+"""What an agent does during one prompt, as happenings of the run, each once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from coupler.client.errors import AgentError
+from coupler.client.observation import Observation, PermissionDecided, Received
+from coupler.client.reply import Budget, TurnUsage
+from coupler.events import Notice, Plan, Text, ToolCall
+from coupler.events import Thought as Thinking
+from coupler.events import Usage as SessionUsage
+from coupler.events.events import plain_text_of
+from coupler.schema.v1 import Cost, Diff, PlanEntry
+from coupler.workflow.engine.front import visible
+from coupler.workflow.errors import StepError
+from coupler.workflow.journal.run_events import (
+    SPENT,
+    Change,
+    Decided,
+    Happening,
+    Noted,
+    Place,
+    Planned,
+    Result,
+    Said,
+    Thought,
+    ToolEnded,
+    ToolProgressed,
+    ToolStarted,
+    Usage,
+)
+from coupler.workflow.language.model import ErrorKind, Json, Limits
+
+if TYPE_CHECKING:
+    from coupler.client.session import RemoteSession
+    from coupler.workflow.agents.agents import Kept
+
+
+MOST_SHOWN = 64 * 1024
+"""Characters of what one tool call shows, takes or returns; of more, the beginning and the end are kept."""
+
+LONGEST_LINE = 1000
+"""Characters of a title, a path or an id."""
+
+MOST_LISTED = 100
+"""Paths of a call, and entries of a plan."""
+
+MOST_SAID = 64 * 1024 * 1024
+"""Characters of all that an agent says and thinks in one prompt; who says more is stopped."""
+
+MOST_DONE = 256 * 1024 * 1024
+"""Characters of all that its tool calls and plans are in one prompt, told or not: the session holds them."""
+
+UPDATE_COST = 100
+"""Characters that each update of the agent counts for besides: also the shortest needs room."""
+
+LEFT_OPEN = "it was not ended when the agent's turn was over"
+
+
+class Telling:
+    """Of one prompt. `name_call` makes an agent's id of a call one that is unique in the run."""
+
+    def __init__(self, emit: Callable[[Happening], None], name_call: Callable[[str], str]) -> None:
+        self._emit = emit
+        self._name_call = name_call
+        self._text, self._thoughts = _Messages(), _Messages()
+        self._calls: dict[str, _Call] = {}
+        self._weights: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._plan: tuple[dict[str, str], ...] = ()
+        self._done = 0
+
+    @property
+    def text(self) -> str:
+        """All that the agent has said so far."""
+        return "".join(self._text.pieces)
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the agent goes on and on: nobody reads that, and memory has an end."""
+        return self._text.length + self._thoughts.length > MOST_SAID or self._done > MOST_DONE
+
+    @property
+    def excess(self) -> str:
+        """What was too much."""
+        if self._done > MOST_DONE:
+            return "the agent's messages, tool calls and plans were too many, and it was stopped"
+        return f"the agent said more than {MOST_SAID:,} characters, and was stopped"
+
+    def notice(self, observation: Observation) -> None:
+        """Something happened in the agent's session; what comes late is told by nobody."""
+        match observation:
+            case Received(event=event, late=False):
+                self._received(event)
+            case PermissionDecided(decision=decision) if not decision.is_allowed:
+                call = decision.tool_call
+                denied = f"denied: {_line(call.title or call.name or call.kind)}"
+                self._emit(Noted(text="; ".join(filter(None, [denied, decision.remedy]))))
+
+    def called(self, event: ToolCall) -> None:
+        """A tool call as it stands now."""
+        call = self._calls.get(event.id)
+        if call is None:
+            call = self._calls[event.id] = _Call(self.call_named(event.id), event)
+            self._emit(_started(call.name, event))
+        elif call.is_over:
+            return
+        elif event.is_open:
+            self._emit_if_news(call.progress(event))
+        if not event.is_open:
+            self._emit(call.end(event))
+
+    def knows(self, id: str) -> bool:
+        """Whether a call of the agent was told of."""
+        return id in self._calls
+
+    def call_named(self, id: str) -> str:
+        """What a call of the agent is called in the run."""
+        if id not in self._names:
+            self._names[id] = self._name_call(id)
+        return self._names[id]
+
+    def settle(self) -> None:
+        """The turn is over: calls that are still open have failed."""
+        for call in self._calls.values():
+            if not call.is_over:
+                call.is_over = True
+                self._emit(ToolEnded(call=call.name, status="failed", text=LEFT_OPEN))
+
+    def _received(self, event: object) -> None:
+        self._done += UPDATE_COST
+        match event:
+            case Text():
+                self._thoughts.interrupt()
+                if text := self._text.taken(event):
+                    self._emit(Said(text=text))
+            case Thinking():
+                if text := self._thoughts.taken(event):
+                    self._emit(Thought(text=text))
+            case ToolCall():
+                self._text.interrupt()
+                self._thoughts.interrupt()
+                self.called(event)
+                self._weigh(event)
+            case Plan(entries=entries):
+                self._planned(entries)
+            case Notice(title=title, description=description):
+                said = ": ".join(filter(None, [title, description]))
+                self._emit(Noted(text=shortened(said, MOST_SHOWN)))
+
+    def _planned(self, entries: Sequence[PlanEntry]) -> None:
+        plan = tuple(
+            {"content": _title(each.content), "priority": _line(each.priority), "status": _line(each.status)}
+            for each in entries[:MOST_LISTED]
+        )
+        if plan != self._plan:
+            self._plan = plan
+            self._done += sum(len(each["content"]) for each in plan)
+            self._emit(Planned(entries=plan))
+
+    def _weigh(self, call: ToolCall) -> None:
+        weight = _weight(call)
+        self._done += weight - self._weights.get(call.id, 0)
+        self._weights[call.id] = weight
+
+    def _emit_if_news(self, happening: Happening | None) -> None:
+        if happening is not None:
+            self._emit(happening)
+
+
+class _Call:
+    """A call as far as it was told."""
+
+    def __init__(self, name: str, event: ToolCall) -> None:
+        self.name = name
+        self.is_over = False
+        self._title = _title(event.title)
+        self._status = event.status
+        self._text = ""
+        self._told = 0
+        self._changes = _changes_in(event)
+
+    def progress(self, event: ToolCall) -> ToolProgressed | None:
+        text = self._news(event)
+        status = event.status if event.status != self._status else None
+        named = _title(event.title)
+        title = named if named != self._title else None
+        # Of a change that grows while it is written, the beginning and the end are enough.
+        changes = () if self._changes else self._new_changes(event)
+        self._title, self._status = named, event.status
+        if text is None and status is None and title is None and not changes:
+            return None
+        return ToolProgressed(call=self.name, status=status, title=title, text=text, changes=changes)
+
+    def end(self, event: ToolCall) -> ToolEnded:
+        self.is_over = True
+        status: Literal["completed", "failed"] = "completed" if event.status == "completed" else "failed"
+        return ToolEnded(
+            call=self.name,
+            status=status,
+            text=self._news(event),
+            output=bounded(event.raw_output),
+            changes=self._new_changes(event),
+        )
+
+    def _new_changes(self, event: ToolCall) -> tuple[Change, ...]:
+        told, self._changes = self._changes, _changes_in(event)
+        return tuple(change for change in self._changes if change not in told)
+
+    def _news(self, event: ToolCall) -> str | None:
+        """What the call shows that was not told yet."""
+        shown = _shown_text(event)
+        news = shown[len(self._text) :] if shown.startswith(self._text) else shown
+        self._text = shown
+        if not news or self._told >= MOST_SHOWN:
+            return None
+        news = shortened(news, MOST_SHOWN - self._told)
+        self._told += len(news)
+        return news
+
+
+class _Messages:
+    """Pieces of text, parted by a blank line where a new message begins, as replies are."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.length = 0
+        self._current: str | None = None
+        self._is_interrupted = True
+
+    def taken(self, piece: Text | Thinking) -> str:
+        if not piece.text:
+            return ""
+        begins = self._is_interrupted if piece.message_id is None else piece.message_id != self._current
+        told = f"\n\n{piece.text}" if begins and self.pieces else piece.text
+        self._current, self._is_interrupted = piece.message_id, False
+        self.pieces.append(told)
+        self.length += len(told)
+        return told
+
+    def interrupt(self) -> None:
+        self._is_interrupted = True
+
+
+def _started(name: str, event: ToolCall) -> ToolStarted:
+    return ToolStarted(
+        call=name,
+        title=_title(event.title or event.name or event.kind),
+        kind=_line(event.kind),
+        name=None if event.name is None else _line(event.name),
+        input=bounded(event.raw_input),
+        locations=tuple(_line(location.path) for location in event.locations[:MOST_LISTED]),
+        changes=_changes_in(event),
+    )
+
+
+def _line(text: str) -> str:
+    return shortened(str(text), LONGEST_LINE)
+
+
+def _title(text: str) -> str:
+    return visible(_line(text))
+
+
+def _weight(call: ToolCall) -> int:
+    return len(call.title) + sum(map(_length, (call.content, call.raw_input, call.raw_output)))
+
+
+def _length(value: Any) -> int:
+    try:
+        return len(msgspec.json.encode(value)) if value else 0
+    except (TypeError, ValueError, RecursionError):
+        return 0  # it came as JSON, so this is half a character at most
+
+
+def _changes_in(event: ToolCall) -> tuple[Change, ...]:
+    """What a call changes in files, as far as that is short enough to be kept."""
+    changes: list[Change] = []
+    room = MOST_SHOWN
+    for item in event.content[:MOST_LISTED]:
+        if isinstance(item, Diff):
+            length = len(item.new_text) + len(item.old_text or "")
+            if length <= room:
+                room -= length
+                changes.append(_change(item))
+    return tuple(changes)
+
+
+def _change(diff: Diff) -> Change:
+    return Change(_line(diff.path), diff.new_text, diff.old_text or None)
+
+
+def _shown_text(event: ToolCall) -> str:
+    """What a call shows, as text; of changes in files those that are too long to be told whole."""
+    shown: list[str] = []
+    told = _changes_in(event)
+    for item in event.content:
+        if isinstance(item, Diff):
+            if _change(item) not in told:
+                shown.append(f"{'changed' if item.old_text else 'new file'}: {item.path}")
+        elif text := plain_text_of(item):
+            shown.append(text)
+    return "\n".join(shown)
+
+
+def bounded(value: Any) -> Any:
+    """What a tool takes or returns; of what is too long, the beginning and the end as text."""
+    if value is None:
+        return None
+    try:
+        encoded = msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return shortened(repr(value), 1000)
+    if len(encoded) <= MOST_SHOWN:
+        return value
+    return shortened(encoded.decode(errors="replace"), MOST_SHOWN)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text without its middle if it is longer than that."""
+    if len(text) <= most:
+        return text
+    half = max(most // 2 - 2, 1)
+    return f"{text[:half]}\n…\n{text[-half:]}"
+
+
+# What the agents of a run use up: counted for each step and for the whole, against what both may use.
+#
+# A step that is done again after a failure begins anew; what the run has spent stays spent.
+
+
+USED = "usage"
+"""The decision that has what a step has used so far."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What is kept of a turn that was paid for."""
+
+    total: Usage
+    """Of the whole run, up to it."""
+    session: str
+    cost: float | None = None
+    """What the session has cost since its beginning, as its agent counts."""
+    currency: str = ""
+
+
+class Spending:
+    """Of one run. What earlier processes have spent is told by their journal."""
+
+    def __init__(self, limits: Limits | None, journal: Kept) -> None:
+        limits = limits or Limits()
+        earlier = [msgspec.convert(value, Spent) for value in journal.decisions(SPENT).values()]
+        self._by_place = {
+            place: msgspec.convert(each, Usage) for place, each in journal.decisions(USED).items()
+        }
+        self._of_sessions = {each.session: each for each in sorted(earlier, key=_order)}
+        self.total: Usage | None = max(earlier, key=_order).total if earlier else None
+        """Of all steps together; None if no agent was asked."""
+        self.budget = Budget(tokens=limits.tokens, cost=limits.cost)
+        if self.total is not None:
+            self.budget.spent_tokens = self.total.total_tokens
+            self.budget.spent_cost = self.total.cost or 0.0
+
+    def of(self, place: Place) -> Usage | None:
+        """Of a step, all its attempts together."""
+        return self._by_place.get(place)
+
+    def add(self, place: Place, usage: Usage, session: RemoteSession) -> list[Decided]:
+        """A turn was paid for: what is to be kept of that."""
+        before = self._by_place.get(place)
+        self._by_place[place] = usage if before is None else added(before, usage)
+        self.total = usage if self.total is None else added(self.total, usage)
+        cost = None if session.usage is None else session.usage.cost
+        spent = Spent(
+            self.total,
+            session.id,
+            None if cost is None else cost.amount,
+            "" if cost is None else cost.currency,
+        )
+        self._of_sessions[session.id] = spent
+        return [
+            Decided(what=USED, value=_plain(self._by_place[place])),
+            Decided(what=SPENT, value=_plain(spent)),
+        ]
+
+    def tell_cost_of_before(self, session: RemoteSession) -> None:
+        """Let a session that was opened again know what it has cost, if its agent does not tell.
+
+        Agents count from a session's beginning: without this, its next turn would be charged for all of it.
+        """
+        spent = self._of_sessions.get(session.id)
+        told = session.usage or SessionUsage(0, 0)
+        if spent is not None and spent.cost is not None and told.cost is None:
+            session.usage = msgspec.structs.replace(told, cost=Cost(spent.cost, spent.currency))
+
+
+class StepBudget(Budget):
+    """What a step may use, which is never more than what is left of the run's."""
+
+    def __init__(self, limits: Limits | None, run: Budget) -> None:
+        limits = limits or Limits()
+        super().__init__(tokens=limits.tokens, cost=limits.cost, seconds=limits.time)
+        self._run = run
+
+    def charge(self, usage: TurnUsage) -> None:
+        super().charge(usage)
+        self._run.charge(usage)
+
+    def run_up(self, tokens: int, cost: float) -> None:
+        super().run_up(tokens, cost)
+        self._run.run_up(tokens, cost)
+
+    def excess(self, tokens: int = 0, cost: float = 0.0) -> str | None:
+        own = super().excess(tokens, cost)
+        if own is not None:
+            return f"{own}: see `budget` of the step"
+        of_run = self._run.excess(tokens, cost)
+        return None if of_run is None else f"{of_run}: see `budget` of the workflow"
+
+    def refuse_if_exceeded(self) -> None:
+        """Raise if more was used than there was; using up just all of it is no fault."""
+        for budget, whose in ((self, "step"), (self._run, "workflow")):
+            if budget.tokens is not None and budget.spent_tokens > budget.tokens:
+                used = f"{budget.spent_tokens} tokens were used of {budget.tokens}"
+            elif budget.cost is not None and budget.spent_cost > budget.cost:
+                used = f"it cost {budget.spent_cost:g} of {budget.cost:g}"
+            else:
+                continue
+            raise AgentError("budget", f"{used}: see `budget` of the {whose}")
+
+
+def usage_of(turn: TurnUsage) -> Usage:
+    """A turn's usage, as results have it."""
+    return Usage(
+        input_tokens=turn.input,
+        output_tokens=turn.output,
+        total_tokens=turn.total,
+        cached_tokens=turn.cached_read,
+        cost=turn.cost,
+        currency=turn.currency,
+        is_estimated=turn.is_estimated,
+    )
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """Both together."""
+    costs = [usage.cost for usage in (one, other) if usage.cost is not None]
+    return Usage(
+        input_tokens=one.input_tokens + other.input_tokens,
+        output_tokens=one.output_tokens + other.output_tokens,
+        total_tokens=one.total_tokens + other.total_tokens,
+        cached_tokens=one.cached_tokens + other.cached_tokens,
+        cost=sum(costs) if costs else None,
+        currency=other.currency or one.currency,
+        is_estimated=one.is_estimated or other.is_estimated,
+    )
+
+
+def _order(spent: Spent) -> tuple[int, float]:
+    """What a run has spent only grows: the more it is, the later it was."""
+    return spent.total.total_tokens, spent.total.cost or 0.0
+
+
+def _plain(value: msgspec.Struct) -> Json:
+    return msgspec.to_builtins(value)
+
+
+# What agents fail at, in the words and kinds of steps. What had come of an answer is part of the error.
+
+
+LOGIN_WANTED = -32000
+"""The code by which agents say that somebody has to log in first."""
+
+LONGEST_WAIT = 24 * 60 * 60.0
+"""Seconds that a provider may ask us to wait; whoever says more is not believed."""
+
+_KINDS: dict[str, ErrorKind] = {
+    "output": "invalid_output",
+    "budget": "budget",
+    "deadline": "timeout",
+    "cancelled": "cancelled",
+}
+_OF_PROVIDERS = frozenset({"initialize", "session", "prompt", "died", "limit"})
+
+_LIMITED = re.compile(
+    r"\brate[ _-]?limit|\btoo many requests\b|\busage limit\b|\bquota\b.{0,40}\bexceeded\b"
+    r"|\bexceeded\b.{0,40}\bquota\b|\b(?:http|status|code|error)\W{0,3}429\b",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"\b429\b")
+_WAIT = re.compile(
+    r"""\b(?:retry[ _-]?after["']?\s*[:=]?\s*|(?:again|retry)\s+(?:in|after)\s+)["']?"""
+    r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|milliseconds?|s|sec|seconds?|m|min|minutes?|h|hours?)?\b",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(r"\bwas not found\b|\bis not installed\b|\bthere is no agent\b|\bdoes not exist\b")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def step_error(error: AgentError, agent: str, result: Result | None = None) -> StepError:
+    """The failure of a step by its agent."""
+    message = str(error)
+    kind = _kind_of(error)
+    if error.code == LOGIN_WANTED:
+        message = f"{message}\nIt wants a login: run `coupler login {shlex.quote(agent)}`"
+    wait = _wait_in(f"{message}\n{error.data or ''}") if kind == "rate_limit" else None
+    return StepError(kind, message, retry_after=wait, result=result)
+
+
+def _kind_of(error: AgentError) -> ErrorKind:
+    if error.kind in _KINDS:
+        return _KINDS[error.kind]
+    if error.kind == "spawn" or (error.kind == "prompt" and "The program " in error.message):
+        return "not_found" if _MISSING.search(error.message) else "provider"
+    if error.kind in _OF_PROVIDERS and _is_limited(error):
+        return "rate_limit"
+    return "provider"
+
+
+def _is_limited(error: AgentError) -> bool:
+    # A number alone may be anything in what a program writes besides its answer.
+    said = f"{error.message}\n{_words_of(error.data)}"
+    return _LIMITED.search(f"{said}\n{error.stderr}") is not None or _NUMBERED.search(said) is not None
+
+
+def _words_of(data: Any) -> str:
+    return "" if data is None else str(data)[:10_000]
+
+
+def _wait_in(text: str) -> float | None:
+    found = _WAIT.search(text)
+    if found is None:
+        return None
+    unit = (found[2] or "s").lower()
+    scale = _UNITS["ms"] if unit.startswith(("ms", "mil")) else _UNITS[unit[0]]
+    wait = float(found[1]) * scale
+    return wait if wait <= LONGEST_WAIT else None

@@ -1,1 +1,0 @@
-"""What `run` steps are: scripts in which values are never text of the shell, and their processes."""

@@ -1,0 +1,353 @@
+"""Who answers what a workflow asks in an editor: dialogs for a yes or no, the next prompt for all else.
+
+A turn cannot wait for what the user writes next. So a question parks the run, the turn ends, and the next
+prompt is the answer: the run is resumed, comes by the question again, and gets it. An agent in the midst of
+its work cannot be left like that: what it asks is a dialog, or declined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from uuid import uuid4
+
+import msgspec
+from msgspec import UNSET
+
+from coupler.agent.content import BLOCKS, whole_text
+from coupler.agent.files import EditorFiles
+from coupler.agent.permission import ALLOWING
+from coupler.agent.tool_call import text_content
+from coupler.permission.action import KINDS
+from coupler.runtime.files import FilePath, OutsideRootsError, find_inside
+from coupler.schema.v1 import (
+    AcceptElicitationResponse,
+    CompleteElicitationNotification,
+    Content,
+    CreateElicitationResponse,
+    CreateFormElicitationRequest,
+    CreateUrlElicitationRequest,
+    DeclineElicitationResponse,
+    Diff,
+    PermissionOption,
+    PermissionToolCall,
+    RequestPermissionRequest,
+    SelectedPermissionOutcome,
+    TextContent,
+    ToolCallContent,
+)
+from coupler.wire.messages import RpcError
+from coupler.workflow.agents.agent_events import LONGEST_LINE, MOST_LISTED, MOST_SHOWN, bounded, shortened
+from coupler.workflow.editor.arguments import FORMS, asked_for, spoken
+from coupler.workflow.engine.front import Answer, Approval, Front, visible
+from coupler.workflow.errors import InputError, Parked
+from coupler.workflow.language.inputs import as_input
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from coupler.agent.turn import Turn
+    from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
+    from coupler.events import ToolCall
+    from coupler.permission.engine import Offer
+    from coupler.workflow.editor.arguments import Typed
+    from coupler.workflow.editor.chat_messages import Meta
+    from coupler.workflow.editor.projection import Projection
+    from coupler.workflow.engine.front import OpenFiles, Wish
+    from coupler.workflow.journal.run_events import Place
+    from coupler.workflow.language.model import Input
+
+
+log = logging.getLogger("coupler.workflow")
+
+FORM_ATTEMPTS = 3
+"""How often a question is a form, if what comes back does not fit."""
+
+PAGES = "elicitation.url"
+"""What an editor offers that opens pages."""
+
+Kind = Literal["answer", "message", "approval"]
+WHAT: dict[Kind, str] = {"answer": "an answer", "message": "a message", "approval": "a yes or no"}
+
+
+class Reply(NamedTuple):
+    """What the user wrote, and the step that it is for."""
+
+    place: str
+    text: str
+    typed: Typed
+    """The same, with the files that are mentioned in it."""
+
+
+class Waiting(NamedTuple):
+    """The question that a run is parked by."""
+
+    place: str
+    kind: Kind
+    question: str
+    problem: str = ""
+    """Why the last answer would not do."""
+    default: str = ""
+    """What no answer means."""
+
+
+class EditorFront(Front):
+    """Of one turn. After a run was parked, `waiting` says what for."""
+
+    def __init__(self, turn: Turn, reply: Reply | None = None) -> None:
+        self.projection: Projection | None = None
+        """What shows the run, once it is begun."""
+        self.waiting: Waiting | None = None
+        self._turn = turn
+        self._reply = reply
+        self._completing: set[asyncio.Future[None]] = set()
+        """One for each page that is open; they end with the turn."""
+
+    @property
+    def is_present(self) -> bool:
+        return True
+
+    @property
+    def shows_forms(self) -> bool:
+        return self._turn.editor.offers(FORMS)
+
+    @property
+    def shows_pages(self) -> bool:
+        return self._turn.editor.offers(PAGES)
+
+    @property
+    def files(self) -> OpenFiles:
+        return FilesInEditor(self._turn)
+
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
+        projection = await self._shown_projection()
+        options = options_for(wish, self._turn.session.secrets.mask)
+        request = RequestPermissionRequest(
+            self._turn.session.id, self._call_about(projection, place, question, wish), options
+        )
+        try:
+            response = await self._turn.call_editor(request)
+        except RpcError:
+            # An editor that cannot ask is nobody.
+            return Approval(bool(default), "nobody" if default is None else "default")
+        match response.outcome:
+            case SelectedPermissionOutcome(option_id=chosen):
+                return _approval(chosen, options)
+        raise self._parked(Waiting(str(place), "approval", question))
+
+    async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
+        request = CreateFormElicitationRequest(form.message, form.schema, **await self._scope(place, call))
+        match await self._asked(request):
+            case AcceptElicitationResponse(content=content):
+                return content or {}
+            case DeclineElicitationResponse():
+                return False
+        return None
+
+    async def open_page(self, place: Place, page: UrlRequest, call: str | None) -> bool | None:
+        # Agents beside each other may have called their pages the same.
+        known_as = uuid4().hex
+        scope = await self._scope(place, call)
+        request = CreateUrlElicitationRequest(page.message, known_as, page.url, **scope)
+        match await self._asked(request):
+            case AcceptElicitationResponse():
+                telling = self._turn.own(self._tell_completed(page, known_as))
+                self._completing.add(asyncio.ensure_future(telling))
+                return True
+            case DeclineElicitationResponse():
+                return False
+        return None
+
+    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+        reply = self._taken(place)
+        problem = ""
+        try:
+            if reply is not None:
+                return self._replied(reply, answer)
+            filled = await self._filled_in(question, answer)
+            if filled is not None:
+                return filled
+        except InputError as error:
+            problem = _about_answer(error, answer)
+        asked = _with_choices(question, answer)
+        raise self._parked(Waiting(str(place), "answer", asked, problem, _default_of(answer)))
+
+    async def message(self, place: Place, reply: str) -> str | None:
+        written = self._taken(place)
+        if written is None:
+            raise self._parked(Waiting(str(place), "message", ""))
+        return written.text if written.text.strip() else None
+
+    def _replied(self, reply: Reply, answer: Input) -> Answer:
+        mentioned = reply.typed.as_answer(answer, self._turn.session.cwd)
+        return self._read(reply.text if mentioned is None else mentioned, answer)
+
+    def _read(self, text: str, answer: Input) -> Answer:
+        """What was written as the answer that it means; raises InputError."""
+        if not text.strip() and answer.default not in (msgspec.UNSET, None):
+            return Answer(spoken(answer.default), answer.default, "default")
+        return Answer(text, as_input(answer, text, self._turn.session.cwd), "user")
+
+    async def _filled_in(self, question: str, answer: Input) -> Answer | None:
+        """The answer by a form, which is shown again if it does not fit; raises InputError in the end."""
+        if answer.type == "string" and not answer.enum:
+            return None  # plain text is what the chat is for
+        projection = await self._shown_projection()
+        asked = question = projection.mask(question)
+        for attempt in range(1, FORM_ATTEMPTS + 1):
+            filled = await asked_for(self._turn, asked, [answer])
+            if filled is None:
+                return None
+            try:
+                return self._read(spoken(filled.get(answer.name, "")), answer)
+            except InputError as error:
+                if attempt == FORM_ATTEMPTS:
+                    raise
+                asked = f"That will not do: {projection.mask(_about_answer(error, answer))}\n\n{question}"
+        return None
+
+    def _call_about(
+        self, projection: Projection, place: Place, question: str, wish: Wish | None
+    ) -> PermissionToolCall:
+        known = None if wish is None else projection.known_call(place, wish.call)
+        if wish is None or known is None:
+            return projection.call_of(place, question)
+        return call_about(wish, projection.mask(question), *known)
+
+    async def _scope(self, place: Place, call: str | None) -> dict[str, Any]:
+        """To what a question of the step's agent belongs, once the editor was shown that."""
+        known = (await self._shown_projection()).known_call(place, call)
+        return {"session_id": self._turn.session.id, "tool_call_id": UNSET if known is None else known[0]}
+
+    async def _asked(
+        self, request: CreateFormElicitationRequest | CreateUrlElicitationRequest
+    ) -> CreateElicitationResponse:
+        try:
+            response: CreateElicitationResponse = await self._turn.call_editor(request)
+        except RpcError as error:
+            log.warning("a question of an agent was not shown: %s", error.message)
+            return DeclineElicitationResponse()
+        return response
+
+    async def _tell_completed(self, page: UrlRequest, known_as: str) -> None:
+        """Pass on that a page has done what it was opened for; if that comes in this turn."""
+        await page.completed.wait()
+        self._turn.editor.tell(CompleteElicitationNotification(known_as), self._turn.session.id)
+
+    async def _shown_projection(self) -> Projection:
+        """What shows the run, with all that has happened by now."""
+        assert self.projection is not None
+        await self.projection.until_shown()
+        return self.projection
+
+    def _taken(self, place: Place) -> Reply | None:
+        """What was written for this step, once."""
+        if self._reply is None or self._reply.place != str(place):
+            return None
+        reply, self._reply = self._reply, None
+        return reply
+
+    def _parked(self, waiting: Waiting) -> Parked:
+        # A branch beside the first that asked may still come to its question before the run is parked.
+        self.waiting = self.waiting or waiting
+        return Parked(f"{waiting.place} waits for {WHAT[waiting.kind]}")
+
+
+def _approval(chosen: str, options: Sequence[PermissionOption]) -> Approval:
+    """The answer that an option stands for; one that was never offered is a no."""
+    kind = next((option.kind for option in options if option.option_id == chosen), "reject_once")
+    return Approval(kind in ALLOWING, "user", is_for_good=kind.endswith("_always"))
+
+
+def _about_answer(error: InputError, answer: Input) -> str:
+    return str(error).replace(f"input `{answer.name}`", "the answer")
+
+
+def _default_of(answer: Input) -> str:
+    return "" if answer.default in (msgspec.UNSET, None) else spoken(answer.default)
+
+
+def _with_choices(question: str, answer: Input) -> str:
+    if not answer.enum:
+        return question
+    return f"{question}\n\n" + "\n".join(f"- {choice}" for choice in answer.enum)
+
+
+# What an editor shows when somebody is asked about a tool call of a step's agent.
+#
+# The words are the agent's, and they are a claim: what the call is really about stands first in what is
+# shown, then what the agent shows itself, such as a diff.
+
+
+ALLOW = PermissionOption("allow", "Allow", "allow_once")
+DENY = PermissionOption("deny", "Deny", "reject_once")
+
+LONGEST_DIFF = 1024 * 1024
+"""Characters of a change, old and new, that is shown whole: editors refuse messages that are too long."""
+
+
+def call_about(wish: Wish, question: str, known_as: str, meta: Meta) -> PermissionToolCall:
+    """The call that somebody is asked about; `known_as` is the id under which the editor has it."""
+    call = wish.tool_call
+    return PermissionToolCall(
+        known_as,
+        kind=call.kind if call.kind in KINDS else "other",  # type: ignore[arg-type]
+        status="pending",
+        title=_line(call.title or call.name or call.kind),
+        name=_line(call.name) if call.name else UNSET,
+        content=(text_content(whole_text(question, "a question")), *_shown(call)),
+        locations=call.locations[:MOST_LISTED] or UNSET,
+        raw_input=UNSET if call.raw_input is None else bounded(call.raw_input),
+        meta=meta,
+    )
+
+
+def options_for(wish: Wish | None, mask: Callable[[str], str]) -> tuple[PermissionOption, ...]:
+    """Yes and no, for once and for good; what is remembered must be read before it is agreed to."""
+    offers = () if wish is None else tuple(each for each in wish.offers if mask(each.text) == each.text)
+    allowing = (_option(offer) for offer in offers if offer.answer == "allow")
+    denying = (_option(offer) for offer in offers if offer.answer == "deny")
+    return (ALLOW, *allowing, DENY, *denying)
+
+
+def _option(offer: Offer) -> PermissionOption:
+    return PermissionOption(offer.kind, offer.text, offer.kind)
+
+
+def _shown(call: ToolCall) -> Iterator[ToolCallContent]:
+    """What the agent shows, as far as an editor can show it."""
+    for item in call.content[:MOST_LISTED]:
+        match item:
+            case Diff(path=path, new_text=new, old_text=old):
+                is_short = len(new) + len(old or "") <= LONGEST_DIFF
+                yield item if is_short else text_content(f"{_line(path)}: the change is too long to show")
+            case Content(content=TextContent(text=text)):
+                yield text_content(shortened(whole_text(text, "a text"), MOST_SHOWN))
+            case Content(content=block) if isinstance(block, BLOCKS):
+                yield item
+
+
+def _line(text: str) -> str:
+    return shortened(visible(" ".join(whole_text(text, "a title").split())), LONGEST_LINE)
+
+
+# The files of an editor, for the agents of steps: with what its user has not saved yet.
+
+
+class FilesInEditor(EditorFiles):
+    """Those of the editor's session; a step may work elsewhere, too."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(turn)
+        self._session = turn.session
+
+    def has(self, path: FilePath) -> bool:
+        """Whether the file is in the directories that the editor has opened."""
+        try:
+            find_inside(path.shown, self._session.cwd, self._session.roots)
+        except (OutsideRootsError, ValueError):
+            return False
+        return True

@@ -1,0 +1,372 @@
+"""What the steps do that are made of no others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec import UNSET
+
+from coupler.workflow.engine.attempt import Stopped
+from coupler.workflow.engine.front import Approval, By, Wish, title_of
+from coupler.workflow.errors import InputError, Parked, StepError
+from coupler.workflow.expressions.expression import unknown
+from coupler.workflow.journal.run_events import (
+    AnswerAsked,
+    AnswerGiven,
+    ApprovalAsked,
+    ApprovalGiven,
+    Decided,
+    Place,
+    Rehearsed,
+    Result,
+)
+from coupler.workflow.language.model import (
+    Agent,
+    Approve,
+    Ask,
+    Converse,
+    Gate,
+    Json,
+    Prompted,
+    Retry,
+    Run,
+    Set,
+    Step,
+    Stop,
+)
+
+if TYPE_CHECKING:
+    from coupler.runtime.guard import Watch
+    from coupler.workflow.engine.attempt import Attempt
+    from coupler.workflow.engine.interpreter import Performer
+
+
+FILES_OF_COMMAND = 5
+"""Files that are open here for a command that runs: the ends of its pipes, and some while it starts."""
+
+OTHER_FILES = 40
+"""Those that a run needs besides."""
+
+
+def most_commands() -> int:
+    """How many commands may run at once, so that the files that this process may open are enough for all."""
+    if sys.platform == "win32":
+        return 64
+    import resource
+
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return 1024
+    return max(1, (most - OTHER_FILES) // FILES_OF_COMMAND)
+
+
+class Performing:
+    """Does it really: starts commands and agents, and asks."""
+
+    def __init__(self, watch: Watch | None = None) -> None:
+        self._watch = watch
+        self._room = asyncio.Semaphore(most_commands())
+
+    async def perform(self, step: Step, attempt: Attempt) -> Result:
+        match step:
+            case Run():
+                from coupler.workflow.steps.run import perform_command
+
+                async with self._room:
+                    return await perform_command(step, attempt, self._watch)
+            case Agent():
+                from coupler.workflow.agents.prompts import perform_agent
+
+                return await perform_agent(step, attempt)
+            case Converse():
+                from coupler.workflow.agents.prompts import perform_conversation
+
+                return await perform_conversation(step, attempt)
+            case Approve():
+                return await _approve(step, attempt)
+            case Ask():
+                return await _ask(step, attempt)
+            case Set():
+                return _set(step, attempt)
+            case Stop():
+                return _stop(step, attempt)
+            case _:
+                raise AssertionError(f"{step.id} is made of other steps")
+
+
+async def _approve(step: Approve, attempt: Attempt) -> Result:
+    gate = step.question
+    approval = await ask_approval(gate, attempt, attempt.text(gate.question or "Go on?"))
+    if not approval.approved:
+        return denied_result(gate, attempt, approval.by)
+    return Result(status="success", approved=True)
+
+
+async def _ask(step: Ask, attempt: Attempt) -> Result:
+    question = attempt.text(step.question)
+    async with attempt.asking:
+        attempt.emit(AnswerAsked(question=question, choices=step.answer.enum))
+        answer = await attempt.front.ask(attempt.place, question, step.answer)
+        attempt.emit(AnswerGiven(text=answer.text, by=answer.by))
+    return Result(status="success", text=answer.text, output=answer.value)
+
+
+def _set(step: Set, attempt: Attempt) -> Result:
+    values = {name: _evaluated(value, attempt) for name, value in step.values.items()}
+    return Result(status="success", output=values)
+
+
+def _evaluated(value: object, attempt: Attempt) -> object:
+    return attempt.expressions.evaluate(value, attempt.names) if isinstance(value, str) else value
+
+
+def _stop(step: Stop, attempt: Attempt) -> Result:
+    output = {"status": step.status, "message": attempt.text(step.message), "exit_code": step.exit_code}
+    return Result(status="success", output=output)
+
+
+# Steps that are told instead of done, for dry runs, and steps whose results come from files, for tests.
+
+
+NO = frozenset({"no", "n", "deny", "false"})
+
+
+class Rehearsing:
+    """Tells what each step would do, and starts nothing."""
+
+    async def perform(self, step: Step, attempt: Attempt) -> Result:
+        match step:
+            case Stop() if step.condition is not None:
+                # Whether it would stop here is not known, and there is more to tell.
+                attempt.emit(Rehearsed(text=f"stop: {attempt.text(step.message)}"))
+                return Result(status="skipped")
+            case Set() | Stop():
+                return await Performing().perform(step, attempt)
+            case Run():
+                text = attempt.text(step.script) if step.script is not None else f"the script {step.file}"
+            case Agent() | Converse():
+                text = attempt.text(step.agent) + _prompt(step.set_up, attempt)
+            case Approve():
+                text = attempt.text(step.question.question or "")
+            case Ask():
+                text = attempt.text(step.question)
+            case _:
+                raise AssertionError(f"{step.id} is made of other steps")
+        attempt.emit(Rehearsed(text=text, cwd=attempt.cwd, env=dict(attempt.env)))
+        return _unknown(step.id)
+
+
+def _prompt(set_up: Prompted, attempt: Attempt) -> str:
+    if set_up.prompt is not None:
+        return f": {attempt.text(set_up.prompt)}"
+    return f": the prompt in {set_up.prompt_file}" if set_up.prompt_file is not None else ""
+
+
+def _unknown(id: str) -> Result:
+    """What stands for the result of a step that was not run; of typed outputs there is nothing to show."""
+    stdout, stderr, text = (unknown(id, field) for field in ("stdout", "stderr", "text"))
+    return Result(status="success", exit_code=0, approved=True, stdout=stdout, stderr=stderr, text=text)
+
+
+class Mocked:
+    """Takes the results of some steps from files, and leaves the others to another performer."""
+
+    def __init__(self, files: Mapping[str, Path], performer: Performer) -> None:
+        self._contents = {name: _content(name, file) for name, file in files.items()}
+        self._performer = performer
+
+    async def perform(self, step: Step, attempt: Attempt) -> Result:
+        content = self._contents.get(str(attempt.place), self._contents.get(step.id))
+        if content is None:
+            return await self._performer.perform(step, attempt)
+        return _mocked(step, content)
+
+
+def _content(name: str, file: Path) -> str:
+    try:
+        return file.read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise InputError(f"--mock {name}: {file} cannot be read: {error.strerror}") from None
+
+
+def _mocked(step: Step, content: str) -> Result:
+    """The file's text in the place of what the step would have written, said or been answered."""
+    match step:
+        case Run():
+            from coupler.workflow.steps.run import parsed_output
+
+            output = parsed_output(step, content)
+            return Result(status="success", stdout=content, stderr="", exit_code=0, output=output)
+        case Approve():
+            is_approved = content.strip().lower() not in NO
+            if not is_approved and step.question.on_deny == "fail":
+                raise StepError("denied", "it was denied")
+            return Result(status="success" if is_approved else "denied", approved=is_approved)
+        case Agent():
+            output = _json(content) if step.set_up.output is not None else msgspec.UNSET
+            return Result(status="success", text=content, output=output)
+        case _:
+            text = content.removesuffix("\n")
+            return Result(status="success", text=text, output=text)
+
+
+def _json(content: str) -> Json:
+    try:
+        return msgspec.json.decode(content.encode(errors="surrogateescape"))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StepError("invalid_output", f"the file is no JSON: {error}") from None
+
+
+# Runs that go step by step: before each step that does something, somebody says what becomes of it.
+
+
+Choice = Literal["run", "skip", "stop"]
+
+Pause = Callable[[Place, str], Awaitable[Choice]]
+"""Says what becomes of the step at a place, which has this title."""
+
+
+async def pause_before(step: Step, attempt: Attempt, pause: Pause | None) -> Result | None:
+    """Ask before the first attempt at a step; a result instead of it if it is skipped.
+
+    Steps that only ask, decide or hold others are not asked about: they do nothing by themselves.
+    """
+    if pause is None or attempt.number > 1 or not isinstance(step, Run | Agent | Converse):
+        return None
+    async with attempt.asking:
+        choice = await pause(attempt.place, title_of(step, attempt))
+    match choice:
+        case "run":
+            return None
+        case "skip":
+            return Result(status="skipped")
+        case "stop":
+            raise Stopped("cancelled", f"it was stopped before {attempt.place}")
+
+
+# Questions that are answered by yes or no before something is done.
+
+
+async def pass_gate(step: Step, attempt: Attempt) -> Result | None:
+    """Ask before a step is done, if it says so; a result instead of it if it is denied and skipped."""
+    gate = step.gate
+    if gate is None or (gate.question is None and gate.tools):
+        return None
+    decided = attempt.decision("approved")
+    by: By = "user"
+    if decided is UNSET:
+        question = f"Run {title_of(step, attempt)}?" if gate.question is None else attempt.text(gate.question)
+        approval = await ask_approval(gate, attempt, question)
+        decided, by = approval.approved, approval.by
+        if by != "nobody":
+            await attempt.decide("approved", decided)
+    return None if decided else denied_result(gate, attempt, by)
+
+
+async def begin_once(step: Step, attempt: Attempt) -> None:
+    """Ask whether a step that must run once may run, if an earlier process was stopped in its midst."""
+    if not step.once:
+        return
+    if attempt.decision("began") == attempt.number:
+        question = f"{attempt.place} was interrupted, and is to run once: it may be done. Run it again?"
+        approval = await ask_approval(Gate(), attempt, question)
+        if approval.by == "nobody":
+            raise Parked(f"{attempt.place} was interrupted, and is to run once: somebody has to decide")
+        if not approval.approved:
+            raise StepError("denied", "it was interrupted, and is not to run again")
+    await attempt.decide("began", attempt.number)
+
+
+def note_waiting(step: Step, attempt: Attempt) -> None:
+    """It waits for somebody, and was not interrupted: if it must run once, it goes on all the same."""
+    if step.once:
+        attempt.emit(Decided(what="began", value=0))
+
+
+async def ask_approval(
+    gate: Gate,
+    attempt: Attempt,
+    question: str,
+    wish: Wish | None = None,
+    settled: Callable[[], Awaitable[bool | None]] | None = None,
+) -> Approval:
+    """Ask, and tell that; whoever does not answer in time gives the default answer, else no.
+
+    `wish` is what the step's agent wants to do, if it is not about the step. `settled` is looked at when it
+    is this question's turn: the answer to one before it may have decided this one as well.
+    """
+    default = None if gate.default is None else gate.default == "allow"
+    call = None if wish is None else wish.call
+    async with attempt.asking:
+        if settled is not None and (approved := await settled()) is not None:
+            return Approval(approved, by="rule")
+        attempt.emit(ApprovalAsked(question=question, call=call))
+        try:
+            async with asyncio.timeout(gate.timeout):
+                approval = await attempt.front.approve(attempt.place, question, default, wish)
+        except TimeoutError:
+            approval = Approval(approved=bool(default), by="timeout")
+        except asyncio.CancelledError:
+            if wish is not None:
+                # The agent, or who cancelled its turn, does not want to know any more.
+                attempt.emit(ApprovalGiven(approved=False, by="nobody", call=call))
+            raise
+        attempt.emit(ApprovalGiven(approved=approval.approved, by=approval.by, call=call))
+    return approval
+
+
+def denied_result(gate: Gate, attempt: Attempt, by: By = "user") -> Result:
+    """What becomes of a step after a no."""
+    reason = "was not approved: nobody could be asked" if by == "nobody" else "was denied"
+    match gate.on_deny:
+        case "skip":
+            return Result(status="denied", approved=False)
+        case "fail":
+            raise StepError("denied", f"it {reason}", result=Result(status="failed", approved=False))
+        case "stop":
+            raise Stopped("cancelled", f"{attempt.place} {reason}")
+
+
+# Whether a failed attempt is worth another one, and when.
+
+
+NEVER_AGAIN = frozenset({"denied", "cancelled", "budget"})
+"""Kinds of errors that another attempt cannot mend, unless `on` names them."""
+
+LONGEST_DELAY = 3600.0
+"""Seconds that a provider may make us wait at most."""
+
+
+def delay_before_next(retry: Retry | None, attempt: int, error: StepError) -> float | None:
+    """Seconds until the next attempt, or None if this was the last one."""
+    if retry is None or attempt >= retry.attempts or not _is_worth_it(retry, error):
+        return None
+    delay = min(_grown(retry, attempt), retry.max_delay)
+    if retry.jitter:
+        delay *= 1 + random.uniform(-retry.jitter, retry.jitter)
+    if error.retry_after is not None:
+        delay = max(delay, min(error.retry_after, LONGEST_DELAY))
+    return delay
+
+
+def _is_worth_it(retry: Retry, error: StepError) -> bool:
+    if not retry.on:
+        return error.kind not in NEVER_AGAIN
+    return error.kind in retry.on or (error.exit_code is not None and error.exit_code in retry.on)
+
+
+def _grown(retry: Retry, attempt: int) -> float:
+    match retry.backoff:
+        case "constant":
+            return retry.delay
+        case "linear":
+            return retry.delay * attempt
+        case "exponential":
+            # Capped before it grows: 2.0 to a high power is too large for a float.
+            return retry.delay * 2.0 ** min(attempt - 1, 64)

@@ -1,0 +1,215 @@
+"""Secrets in what a run keeps: references to them stand in their places, and are filled in again on resume.
+
+What a resumed run takes from its journal (results, decisions, inputs) must come back word for word, so each
+secret there becomes `«secret:NAME»`, or `«secret:NAME:3»` for another of its spellings than the plain one.
+What is only shown passes the masker, like everything that people see; text in pieces passes its streams.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from coupler.redaction.masker import Masker, Stream
+from coupler.redaction.sources import Region, Secret, declared_secrets, secrets_in_environment
+from coupler.workflow.errors import RunError
+from coupler.workflow.journal.run_events import Decided, Happening, RunFinished, RunStarted, StepFinished
+
+OPENING = "«secret:"
+"""How a reference begins. In other texts it is written as a reference to nothing."""
+
+FUNCTIONAL = frozenset(
+    {"place", "parent", "id", "kind", "call", "run", "workflow", "status", "by", "stream", "what", "name"}
+    | {"session_id", "currency", "failed_step", "step", "forgets"}
+)
+"""Fields that hold no free text: ids, and words of the language."""
+
+DEEPEST = 200
+"""Levels of lists and mappings that are looked into."""
+
+TOO_DEEP = "[left out: nested too deeply to look for secrets]"
+
+_REFERENCE = re.compile(OPENING + r"([^:«»]*)(?::([0-9]{1,9}))?(?::([0-9]{1,9}))?»")
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Happening)
+Change = Callable[[str], str]
+
+
+class UnknownSecretsError(RunError):
+    """A journal refers to secrets that are not there any more."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        super().__init__(
+            f"the run has kept references to secrets that are not set now: {', '.join(sorted(self.names))}: "
+            "set them, as environment variables or as inputs of that name, and try again"
+        )
+
+
+class Secrecy:
+    """The secrets of one run."""
+
+    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+        secrets = tuple(dict.fromkeys(secrets))
+        self.masker = Masker(secrets)
+        self._spellings: dict[str, list[str]] = {}
+        self._references: dict[str, tuple[str, int]] = {}
+        for secret in secrets:
+            spellings = self._spellings.setdefault(secret.name, [])
+            plain = secret.value.strip()
+            # In an order that the next process finds again.
+            for spelling in sorted(secret.spellings(), key=lambda spelling: (spelling != plain, spelling)):
+                self._references.setdefault(spelling, (secret.name, len(spellings)))
+                spellings.append(spelling)
+
+    @classmethod
+    def of(cls, declared: Mapping[str, str], *environments: Mapping[str, str]) -> Secrecy:
+        """Of what a workflow declares (variables, secret inputs), and what environments hold besides."""
+        found = [secret for each in environments for secret in secrets_in_environment(each)]
+        return cls([*declared_secrets(declared), *found])
+
+    def stream(self) -> Stream | None:
+        """For a text in pieces; None if there is nothing to hide."""
+        return Stream(self.masker) if self._references else None
+
+    def kept(self, happening: H) -> H:
+        """A whole happening as the log has it."""
+        match happening:
+            case StepFinished() | Decided() | RunStarted():
+                return self.veiled(happening)
+            case RunFinished():
+                outputs = self.veiled(happening.outputs)
+                return _replaced(self.masked(happening), outputs=outputs)
+        return self.masked(happening)
+
+    def masked(self, value: T) -> T:
+        """A value, or all free texts of a struct, with marks for people in the place of secrets."""
+        return masked_texts(value, self.masker)
+
+    def veiled(self, value: T) -> T:
+        """The same with references, which `revealed` fills in again."""
+        return _walked(value, self._veil, DEEPEST)  # type: ignore[no-any-return]
+
+    def revealed(self, value: T) -> T:
+        """What was veiled, with today's values; raises UnknownSecretsError with all that are missing."""
+        missing: set[str] = set()
+        revealed = _walked(value, lambda text: self._reveal(text, missing), DEEPEST)
+        if missing:
+            raise UnknownSecretsError(missing)
+        return revealed  # type: ignore[no-any-return]
+
+    def _veil(self, text: str) -> str:
+        finder = self.masker.finder
+        if len(text) < finder.shortest or finder.search(text) is None:
+            return _escaped(text)
+        pieces: list[str] = []
+        position = 0
+        for region in finder.find(text).regions:
+            pieces.append(_escaped(text[position : region.start]))
+            pieces.extend(self._references_for(text, region))
+            position = region.end
+        pieces.append(_escaped(text[position:]))
+        return "".join(pieces)
+
+    def _references_for(self, text: str, region: Region) -> Iterator[str]:
+        """One for a secret; for several that overlap, of each what the one before it does not have."""
+        whole = self._references.get(text[region.start : region.end])
+        if whole is not None:
+            yield _reference(*whole)
+            return
+        found = [*self._spellings_in(text, region)]
+        position = region.start
+        while position < region.end:
+            start, end, spelling = max(
+                (each for each in found if each[0] <= position < each[1]), key=lambda each: each[1]
+            )
+            yield _reference(*self._references[spelling], position - start)
+            position = end
+
+    def _spellings_in(self, text: str, region: Region) -> Iterator[tuple[int, int, str]]:
+        for spelling in self._references:
+            start = text.find(spelling, region.start, region.end)
+            while start >= 0:
+                yield start, start + len(spelling), spelling
+                start = text.find(spelling, start + 1, region.end)
+
+    def _reveal(self, text: str, missing: set[str]) -> str:
+        if OPENING not in text:
+            return text
+
+        def value_of(reference: re.Match[str]) -> str:
+            if not reference[1]:
+                return OPENING
+            name, index = unquote(reference[1]), int(reference[2] or 0)
+            spellings = self._spellings.get(name, [])
+            if index >= len(spellings):
+                missing.add(name)
+                return ""
+            return spellings[index][int(reference[3] or 0) :]
+
+        return _REFERENCE.sub(value_of, text)
+
+
+def masked_texts(value: T, masker: Masker) -> T:
+    """A value, or all free texts of a struct, as people may see it."""
+    return _walked(value, masker.mask, DEEPEST)  # type: ignore[no-any-return]
+
+
+def _escaped(text: str) -> str:
+    return text.replace(OPENING, f"{OPENING}»") if OPENING in text else text
+
+
+def _reference(name: str, index: int, start: int = 0) -> str:
+    numbers = f":{index}:{start}" if start else f":{index}" if index else ""
+    return f"{OPENING}{quote(name, safe='')}{numbers}»"
+
+
+def _walked(value: Any, change: Change, levels: int) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case None | bool() | int() | float() | msgspec.UnsetType():
+            return value
+        case _ if levels == 0:
+            return TOO_DEEP
+        case msgspec.Raw():
+            return _walked(_decoded(value), change, levels - 1)
+        case msgspec.Struct():
+            return _walked_struct(value, change, levels)
+        case Mapping():
+            return {
+                _walked(key, change, levels - 1): _walked(item, change, levels - 1)
+                for key, item in value.items()
+            }
+        case list() | tuple():
+            return type(value)([_walked(item, change, levels - 1) for item in value])
+    # Whatever else an agent's code may have put there is kept as something of the above.
+    return _walked(msgspec.to_builtins(value), change, levels - 1)
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    """JSON that nobody has looked into, as agents' tool calls have it."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return bytes(raw).decode("utf-8", "replace")
+
+
+def _walked_struct(struct: msgspec.Struct, change: Change, levels: int) -> msgspec.Struct:
+    changes: dict[str, Any] = {}
+    for name in struct.__struct_fields__:
+        if name not in FUNCTIONAL:
+            value = getattr(struct, name)
+            walked = _walked(value, change, levels - 1)
+            if walked is not value:
+                changes[name] = walked
+    return _replaced(struct, **changes) if changes else struct
+
+
+def _replaced(struct: T, **changes: Any) -> T:
+    return msgspec.structs.replace(struct, **changes)  # type: ignore[type-var]

@@ -1,0 +1,124 @@
+"""What is left of a workflow without what is wrong in it, so that the rest can be checked all the same.
+
+Nothing of it runs: it serves to tell all problems of a file at once. What was taken out is remembered,
+because a name that is missing only for that reason is no problem of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coupler.workflow.language.keys import STEP_ID_PATTERN
+from coupler.workflow.language.model import Position
+from coupler.workflow.language.yaml_source import Fields, Items, Node, Scalar
+
+_STEP_LISTS = ("steps", "parallel", "start", "end", "error", "cancel")
+"""Keys whose values are lists of steps, wherever something in them can be wrong."""
+_MADE_ID = re.compile(r"[a-z0-9_]+_[0-9]+")
+"""As steps without an id have it; what kind of step it would have been is not known."""
+
+
+@dataclass
+class Gaps:
+    """What was taken out of a file."""
+
+    words: set[str] = field(default_factory=set)
+    """All keys and texts in there: one of them may be the name of something."""
+    mappings: set[Position] = field(default_factory=set)
+    """Those that lost something."""
+    places: set[Position] = field(default_factory=set)
+    """Of these mappings, of the keys and values that they still have, and of lists that lost something."""
+    has_lost_steps: bool = False
+
+    def hide(self, name: str) -> bool:
+        """Whether something of this name may have been taken out."""
+        return name in self.words or (self.has_lost_steps and _MADE_ID.fullmatch(name) is not None)
+
+    def take(self, *nodes: Node) -> None:
+        for node in nodes:
+            self.words.update(_words_in(node))
+
+
+class Mending:
+    """Takes what is wrong out of a tree, round by round."""
+
+    def __init__(self) -> None:
+        self.gaps = Gaps()
+        self._faulty: set[int] = set()
+        self._mended: dict[int, Node] = {}
+
+    def mended(self, root: Fields, faulty: set[int]) -> Fields | None:
+        """The tree without these nodes; None if that is all of it."""
+        self._faulty, self._mended = faulty, {}
+        if id(root) in faulty:
+            return None
+        return self._fields(root)
+
+    def _node(self, node: Node, *, has_steps: bool) -> Node:
+        """What is left of a node; what an alias repeats stays one node."""
+        if id(node) not in self._mended:
+            match node:
+                case Scalar():
+                    left: Node = node
+                case Items():
+                    left = Items(node.position, (*self._items(node, has_steps=has_steps),))
+                case Fields():
+                    left = self._fields(node)
+            self._mended[id(node)] = left
+        return self._mended[id(node)]
+
+    def _items(self, node: Items, *, has_steps: bool) -> Iterator[Node]:
+        for each in node.nodes:
+            if id(each) not in self._faulty:
+                yield self._node(each, has_steps=has_steps)
+                continue
+            self.gaps.take(each)
+            if has_steps:
+                self.gaps.has_lost_steps = True
+                yield self._stand_in(each)
+            else:
+                self.gaps.places.add(node.position)
+
+    def _fields(self, node: Fields) -> Fields:
+        left = Fields(node.position, {}, {})
+        for name, value in node.values.items():
+            key = node.keys[name]
+            if id(key) in self._faulty or id(value) in self._faulty:
+                self.gaps.take(key, value)
+            else:
+                left.keys[name] = key
+                left.values[name] = self._node(value, has_steps=name in _STEP_LISTS)
+        if len(left.values) < len(node.values):
+            self._note_gap(left)
+        return left
+
+    def _stand_in(self, step: Node) -> Fields:
+        """A step that does nothing, so that the others keep their numbers and find this one's id."""
+        left = Fields(step.position, {}, {})
+        name = step.get("id") if isinstance(step, Fields) else None
+        if isinstance(name, Scalar) and re.fullmatch(STEP_ID_PATTERN, str(name.value)):
+            left.keys["id"] = left.values["id"] = name
+        left.keys["set"] = Scalar(step.position, "set", "set")
+        left.values["set"] = Fields(step.position, {}, {})
+        self._note_gap(left)
+        return left
+
+    def _note_gap(self, left: Fields) -> None:
+        self.gaps.mappings.add(left.position)
+        nodes: tuple[Node, ...] = (left, *left.keys.values(), *left.values.values())
+        self.gaps.places.update(node.position for node in nodes)
+
+
+def _words_in(node: Node) -> Iterator[str]:
+    match node:
+        case Scalar():
+            yield node.text
+        case Items():
+            for each in node.nodes:
+                yield from _words_in(each)
+        case Fields():
+            yield from node.values
+            for each in node.values.values():
+                yield from _words_in(each)

@@ -1,0 +1,55 @@
+"""The JSON Schema of workflow files, for completion and checks in editors; it says what the reader accepts.
+
+Only the reader knows which ids are taken, whether a default fits its input or a default agent is there, and
+whether a rule or a regular expression is right in itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coupler.workflow.language.keys import STEP_TABLES, WORKFLOW
+from coupler.workflow.language.values import Either, ListOf, MappingOf, Schema, Shape, Table
+
+
+def workflow_schema() -> dict[str, Any]:
+    """JSON Schema, draft 2020-12."""
+    steps: Schema = {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/step"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A workflow of Coupler",
+        "$ref": "#/$defs/workflow",
+        "$defs": {
+            "steps": {"description": "Steps, from top to bottom.", **steps},
+            "step": {
+                "description": "One step: it has one of the keys that say what it does.",
+                "anyOf": [table.schema() for table in STEP_TABLES.values()],
+            },
+            **{table.name: table.own_schema() for table in all_tables()},
+        },
+    }
+
+
+def all_tables() -> list[Table]:
+    """Every table of the language, once."""
+    tables: dict[str, Table] = {}
+    for root in (WORKFLOW, *STEP_TABLES.values()):
+        for table in _tables_in(root):
+            tables.setdefault(table.name, table)
+    return [*tables.values()]
+
+
+def _tables_in(shape: Shape) -> Iterator[Table]:
+    match shape:
+        case Table():
+            yield shape
+            for key in shape.keys:
+                yield from _tables_in(key.shape)
+        case Either():
+            for each in shape.shapes:
+                yield from _tables_in(each)
+        case ListOf() | MappingOf():
+            yield from _tables_in(shape.item)
+        case _:
+            pass
