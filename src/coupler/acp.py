@@ -10,18 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coupler.bridges.langchain.asking.tool_rules import Rule
-    from coupler.bridges.langchain.current import Current, current
-    from coupler.bridges.langchain.editor.tools import editor_tools
-    from coupler.bridges.langchain.mcp.loaded_tools import load_mcp_tools
-    from coupler.bridges.langchain.mcp.tools import mcp_tools
-    from coupler.bridges.langchain.middleware.mode import Mode
-    from coupler.bridges.langchain.middleware.models import ModelsMiddleware
-    from coupler.bridges.langchain.middleware.modes import ModesMiddleware
-    from coupler.bridges.langchain.middleware.permissions import PermissionsMiddleware
-    from coupler.bridges.langchain.middleware.plan import PlanMiddleware, emit_plan
-    from coupler.bridges.langchain.middleware.session import SessionMiddleware, kept
-    from coupler.bridges.langchain.middleware.tools import ToolsMiddleware
+    from coupler.langchain.current import Current, current
+    from coupler.langchain.editor_tools.tools import editor_tools
+    from coupler.langchain.mcp_tools import load_mcp_tools, mcp_tools
+    from coupler.langchain.middleware import PermissionsMiddleware, SessionMiddleware, ToolsMiddleware, kept
+    from coupler.langchain.modes import Mode, ModelsMiddleware, ModesMiddleware
+    from coupler.langchain.permission import Rule
+    from coupler.langchain.plan import PlanMiddleware, emit_plan
 
     models = ModelsMiddleware
     modes = ModesMiddleware
@@ -48,23 +43,23 @@ __all__ = [
     "tools",
 ]
 
-_BRIDGE = "coupler.bridges.langchain"
+_BRIDGE = "coupler.langchain"
 _HOMES = {
     "Current": ("current", "Current"),
-    "Mode": ("middleware.mode", "Mode"),
-    "Rule": ("asking.tool_rules", "Rule"),
+    "Mode": ("modes", "Mode"),
+    "Rule": ("permission", "Rule"),
     "current": ("current", "current"),
-    "editor_tools": ("editor.tools", "editor_tools"),
-    "emit_plan": ("middleware.plan", "emit_plan"),
-    "kept": ("middleware.session", "kept"),
-    "load_mcp_tools": ("mcp.loaded_tools", "load_mcp_tools"),
-    "mcp_tools": ("mcp.tools", "mcp_tools"),
-    "models": ("middleware.models", "ModelsMiddleware"),
-    "modes": ("middleware.modes", "ModesMiddleware"),
-    "permissions": ("middleware.permissions", "PermissionsMiddleware"),
-    "plan": ("middleware.plan", "PlanMiddleware"),
-    "session": ("middleware.session", "SessionMiddleware"),
-    "tools": ("middleware.tools", "ToolsMiddleware"),
+    "editor_tools": ("editor_tools.tools", "editor_tools"),
+    "emit_plan": ("plan", "emit_plan"),
+    "kept": ("middleware", "kept"),
+    "load_mcp_tools": ("mcp_tools", "load_mcp_tools"),
+    "mcp_tools": ("mcp_tools", "mcp_tools"),
+    "models": ("modes", "ModelsMiddleware"),
+    "modes": ("modes", "ModesMiddleware"),
+    "permissions": ("middleware", "PermissionsMiddleware"),
+    "plan": ("plan", "PlanMiddleware"),
+    "session": ("middleware", "SessionMiddleware"),
+    "tools": ("middleware", "ToolsMiddleware"),
 }
 
 

@@ -62,7 +62,7 @@ def test_the_namespace_loads_nothing_of_langchain_before_a_name_is_used():
     program = "import json, sys; from coupler import acp; print(json.dumps(sorted(sys.modules)))"
     loaded = json.loads(subprocess.check_output([sys.executable, "-c", program]))
 
-    assert not [name for name in loaded if name.startswith(("langchain", "langgraph", "coupler.bridges"))]
+    assert not [name for name in loaded if name.startswith(("langchain", "langgraph", "coupler.langchain"))]
 
 
 def test_without_langchain_a_name_says_what_to_install():

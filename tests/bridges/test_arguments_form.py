@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from langchain_core.tools import BaseTool, StructuredTool, tool
 
-from coupler.bridges.langchain.asking.arguments_form import arguments_form
 from coupler.fields.form_fields import FormError
+from coupler.langchain.permission import arguments_form
 
 
 @tool

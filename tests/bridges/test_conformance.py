@@ -19,7 +19,7 @@ from raw_client import COUPLER
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]
 
 GRAPHS = Path(__file__).parent / "graphs"
-BRIDGES = Path(coupler.__path__[0]) / "bridges"
+LANGCHAIN = Path(coupler.__path__[0]) / "langchain"
 TIMEOUT = 30.0
 """Seconds for an answer: nothing here is about how soon it comes."""
 
@@ -43,7 +43,7 @@ DOES_NOT_APPLY = {
 @pytest.fixture(scope="module", autouse=True)
 def imported_once() -> Iterator[None]:
     """The kit starts each agent some sixty times; what it starts is a fork that has LangChain loaded."""
-    own = [module.name for module in pkgutil.walk_packages([str(BRIDGES)], "coupler.bridges.")]
+    own = [module.name for module in pkgutil.walk_packages([str(LANGCHAIN)], "coupler.langchain.")]
     with forked.having_loaded(*MODULES, LATER, *own):
         yield
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.bridges.langchain.stream.content import blocks_of, for_client
+from coupler.langchain.content import blocks_of, for_client
 from coupler.schema.v1 import (
     AudioContent,
     BlobResourceContents,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.bridges.langchain.editor.edits import Edit, edited, in_style
+from coupler.langchain.editor_tools.writing import Edit, edited, in_style
 
 
 def edits(*pairs, replace_all=False):

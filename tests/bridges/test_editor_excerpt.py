@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.bridges.langchain.editor import excerpt as module
-from coupler.bridges.langchain.editor.excerpt import Excerpt, excerpt, lines_from
+from coupler.langchain.editor_tools import reading as module
+from coupler.langchain.editor_tools.reading import Excerpt, excerpt, lines_from
 
 
 def from_stream(content, first):

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coupler.bridges.langchain.editor import finder, ripgrep
-from coupler.bridges.langchain.editor.finder import Quest
-from coupler.bridges.langchain.editor.finding import glob, lines, program
-from coupler.bridges.langchain.editor.found import Found, Hit
+from coupler.langchain.editor_tools import search, searching
+from coupler.langchain.editor_tools.searching import Found, Hit, Quest
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 
@@ -28,7 +26,7 @@ def find(tmp_path, monkeypatch):
         task = {**quest._asdict(), "texts": dict(quest.texts)}
         monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(task)))
         monkeypatch.setattr(sys, "stdout", answer)
-        program.main()
+        search.main()
         found, total = json.loads(answer.getvalue())
         return [(path.removeprefix(f"{tmp_path}/"), line, text) for path, line, text, _ in found], total
 
@@ -88,13 +86,13 @@ def test_of_too_many_files_the_newest_are_named_in_the_order_of_their_paths(find
 
 
 def test_one_file_can_be_searched_alone_however_large_it_is(find, tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LARGEST", 10)
+    monkeypatch.setattr(search, "LARGEST_FILE", 10)
     make(tmp_path, {"a.txt": "no\n" * 10 + "x", "b.txt": "x"})
     assert find(pattern="x", directory=tmp_path / "a.txt", glob="*.py")[0] == [("a.txt", 11, "x")]
 
 
 def test_bytes_large_files_links_and_others_work_are_passed_over(find, tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LARGEST", 100)
+    monkeypatch.setattr(search, "LARGEST_FILE", 100)
     make(tmp_path, {"bytes": b"x\0", "large": "x" * 101, "real.txt": "x", "node_modules/a.js": "x"})
     (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
     assert find(pattern="x")[0] == [("real.txt", 1, "x")]
@@ -108,7 +106,7 @@ def test_names_that_cannot_be_shown_are_passed_over(find, tmp_path):
 
 def test_a_file_that_goes_away_meanwhile_is_no_error(find, tmp_path, monkeypatch):
     make(tmp_path, {"a.txt": "x"})
-    monkeypatch.setattr(program, "files_below", lambda directory: iter([f"{directory}/gone.txt"]))
+    monkeypatch.setattr(search, "files_below", lambda directory: iter([f"{directory}/gone.txt"]))
     assert find(pattern="x") == ([], 0)
 
 
@@ -153,7 +151,7 @@ def test_texts_of_the_editor_stand_for_files_and_are_ignored_like_them(find, tmp
 def test_it_runs_without_our_environment_and_is_told_what_it_cannot_do(tmp_path, monkeypatch):
     make(tmp_path, {"a.txt": "x ü\n"})
     monkeypatch.setenv("PYTHONSTARTUP", "nonsense")
-    found = asyncio.run(finder.find(Quest(str(tmp_path), "*", "ü", 5)))
+    found = asyncio.run(searching.find(Quest(str(tmp_path), "*", "ü", 5)))
     assert found == Found([Hit(f"{tmp_path}/a.txt", 1, "x ü", True)], 1)
 
 
@@ -161,8 +159,8 @@ def both(quest):
     """What the program and ripgrep find."""
 
     async def story():
-        assert ripgrep.can_search(quest)
-        return await finder.find(quest), await ripgrep.find_lines(ripgrep.ripgrep(()), quest)
+        assert searching.can_search(quest)
+        return await searching.find(quest), await searching.find_lines(searching.ripgrep(()), quest)
 
     return asyncio.run(story())
 
@@ -251,8 +249,8 @@ class TestRipgrep:
         (tmp_path / "rg").write_text("#!/bin/sh\n")
         (tmp_path / "rg").chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
-        assert ripgrep.ripgrep((str(tmp_path),)) is None
-        assert ripgrep.ripgrep(()) == os.path.realpath(tmp_path / "rg")
+        assert searching.ripgrep((str(tmp_path),)) is None
+        assert searching.ripgrep(()) == os.path.realpath(tmp_path / "rg")
 
 
 @pytest.mark.parametrize(
@@ -263,13 +261,13 @@ class TestRipgrep:
     ],
 )
 def test_patterns_that_may_mean_something_else_are_left_to_the_program(pattern):
-    assert not ripgrep.can_search(Quest("/", "**", pattern, 1))
+    assert not searching.can_search(Quest("/", "**", pattern, 1))
 
 
 @given(st.text("ab[]^-*?!{},/\\.~&|", max_size=12))
 def test_no_glob_is_an_error_but_one_that_stands_for_too_much(pattern):
     try:
-        made = glob.compiled(pattern)
+        made = search.compiled(pattern)
     except ValueError as error:
         assert "200 patterns" in str(error)
     else:

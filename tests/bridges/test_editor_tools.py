@@ -7,7 +7,7 @@ import pytest
 from agent.steps import asks, cancel, end_of, final_call, text_of, tool_updates
 from bridges.desk import Desk
 from bridges.test_editor_reading import one
-from coupler.bridges.langchain.editor.tools import editor_tools
+from coupler.langchain.editor_tools.tools import editor_tools
 from process.test_child import gone_within
 from raw_client import PATIENCE
 

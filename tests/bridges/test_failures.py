@@ -19,8 +19,8 @@ from bridges.model_server import ModelServer, refuses, says
 from bridges.scripted_model import ScriptedModel, call, fail
 from client.stage import run
 from coupler import AgentError, connect
-from coupler.bridges.langchain.stream.failures import failure_of, retry_after, trouble_of
 from coupler.events import Notice, Thought
+from coupler.langchain.errors import failure_of, retry_after, trouble_of
 
 
 async def prompted(graph, events=None):

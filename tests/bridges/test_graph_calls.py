@@ -22,9 +22,9 @@ from bridges.graphs.shapes import linear
 from bridges.scripted_model import ScriptedModel, call
 from client.stage import run
 from coupler import AgentError, acp, connect
-from coupler.bridges.langchain import guard
-from coupler.bridges.langchain.state.saver import copy_thread
-from coupler.bridges.langchain.tool_calls.calls import STOPPED
+from coupler.langchain import tool_guard
+from coupler.langchain.checkpoints import copy_thread
+from coupler.langchain.tool_calls import STOPPED
 
 
 def reply_of(graph):
@@ -317,4 +317,4 @@ def test_a_thread_is_copied_in_savers_that_cannot_do_it_themselves():
 
 @pytest.mark.parametrize("said, has_net", [({}, True), ({"handle_tool_errors": False}, False)])
 def test_an_author_who_has_said_what_becomes_of_errors_is_obeyed(said, has_net):
-    assert guard._leaves_errors_open(ToolNode([], **said)) is has_net
+    assert tool_guard._leaves_errors_open(ToolNode([], **said)) is has_net

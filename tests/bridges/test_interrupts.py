@@ -8,8 +8,8 @@ from langgraph.types import Interrupt
 from agent.steps import asks, cancel, final_call, text_of, update_of
 from bridges.acting import by_id
 from bridges.ordering import accepted, offered, selected
-from coupler.bridges.langchain.asking.interrupts import answer_in_prompt
-from coupler.bridges.langchain.graph_run import MOST_MISFITS
+from coupler.langchain.graph_run import MOST_MISFITS
+from coupler.langchain.interrupts import answer_in_prompt
 from raw_client import is_answer_to, texts
 
 WRITE = ("write_file", {"path": "a.txt", "content": "x"})

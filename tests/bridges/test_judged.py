@@ -2,7 +2,7 @@
 
 import pytest
 
-from coupler.bridges.langchain.tool_calls.judged import MOST_VALUES, UNJUDGEABLE, Judged
+from coupler.langchain.tool_arguments import MOST_VALUES, UNJUDGEABLE, Judged
 
 PATHS = {
     "plain": ({"path": "a"}, {"/w/a"}),

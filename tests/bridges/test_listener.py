@@ -13,12 +13,12 @@ from langchain_core.outputs import ChatGenerationChunk
 from langgraph.prebuilt import ToolRuntime
 
 from client.stage import run
-from coupler.bridges.langchain.stream import listener as listening_module
-from coupler.bridges.langchain.stream.listener import BREATH, Listener
-from coupler.bridges.langchain.stream.model_run import Look
-from coupler.bridges.langchain.stream.projection import Projection
-from coupler.bridges.langchain.stream.usage import Usage
-from coupler.bridges.langchain.tool_calls.calls import ToolCalls
+from coupler.langchain import listener as listening_module
+from coupler.langchain.listener import BREATH, Listener
+from coupler.langchain.messages import Look
+from coupler.langchain.projection import Projection
+from coupler.langchain.tool_calls import ToolCalls
+from coupler.langchain.usage import Usage
 
 
 class Heard:

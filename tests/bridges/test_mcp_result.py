@@ -1,6 +1,6 @@
 """What MCP tools return, as models read it, where that is not just what it was."""
 
-from coupler.bridges.langchain.mcp.result import LONGEST_TEXT, message_content
+from coupler.langchain.mcp_tools import LONGEST_TEXT, message_content
 from coupler.mcp.tools import ToolResult
 from coupler.schema.v1 import BlobResourceContents, EmbeddedResource, ResourceLink, TextContent
 

@@ -11,8 +11,7 @@ import pytest
 from langchain_core.tools import ToolException
 
 from bridges.scripted_model import ScriptedModel, call
-from coupler.bridges.langchain.mcp.loaded_tools import load_mcp_tools
-from coupler.bridges.langchain.mcp.names import LONGEST, Names, checked
+from coupler.langchain.mcp_tools import LONGEST, Names, checked, load_mcp_tools
 from coupler.mcp.tools import Tool
 
 SERVERS = Path(__file__).parent.parent / "agent" / "servers"

@@ -24,7 +24,7 @@ HELD_UP = ("async def", "inner.invoke(given)")
 def delegating(way, inner):
     define, done = way
     return f"""
-from coupler.bridges.langchain import current
+from coupler.langchain import current
 
 inner = {inner}
 

@@ -10,7 +10,7 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel, call
 from client.stage import run
 from coupler import connect
-from coupler.bridges.langchain.tool_calls import output_writer
+from coupler.langchain import tool_calls
 
 
 @tool
@@ -63,7 +63,7 @@ def test_what_is_no_text_is_shown_as_what_it_is():
 
 
 def test_a_langgraph_that_has_the_place_elsewhere_is_asked_for_its_stream(monkeypatch):
-    monkeypatch.setattr(output_writer, "_place", None)
-    monkeypatch.setattr(output_writer, "IS_KNOWN", False)
+    monkeypatch.setattr(tool_calls, "_place", None)
+    monkeypatch.setattr(tool_calls, "IS_KNOWN", False)
 
     assert output_of(on_the_loop).startswith("half way ")

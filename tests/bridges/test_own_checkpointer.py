@@ -11,11 +11,11 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 
 from bridges.acting import HERE, Stage
-from coupler.bridges.langchain.graph_agent import GraphAgent
-from coupler.bridges.langchain.graph_run import GraphRun
-from coupler.bridges.langchain.state import foreign_threads
-from coupler.bridges.langchain.stream.model_run import Look
 from coupler.events import Content, ToolOutput, ToolUpdate
+from coupler.langchain import external_sessions
+from coupler.langchain.graph_agent import GraphAgent
+from coupler.langchain.graph_run import GraphRun
+from coupler.langchain.messages import Look
 from coupler.schema.v1 import ImageContent
 from raw_client import PATIENCE, texts
 from sessions.steps import listed, setup
@@ -80,7 +80,7 @@ def test_threads_that_cannot_be_listed_are_none(incapable):
 def test_a_thread_of_many_steps_hides_no_other_and_a_saver_that_is_locked_while_it_lists_is_no_trouble(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(foreign_threads, "MOST_CHECKPOINTS", 3)
+    monkeypatch.setattr(external_sessions, "MOST_CHECKPOINTS", 3)
 
     async def list_threads():
         async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "own")) as saver:

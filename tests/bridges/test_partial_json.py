@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessageChunk
 
 from bridges.scripted_model import ScriptedModel
 from coupler.agent.factory import adopt
-from coupler.bridges.langchain.tool_calls.partial_json import SHORT, partial_json, partial_object
+from coupler.langchain.tool_arguments import SHORT, partial_json, partial_object
 
 LONG = 'line "quoted" \\ \n\t é😀\x01' * 20
 WHOLE = {

@@ -320,7 +320,7 @@ agent = agent_with(tools=[delegate])
 def test_an_agent_that_is_run_where_nobody_can_be_asked_is_refused(order):
     at = order(
         """
-from coupler.bridges.langchain import current
+from coupler.langchain import current
 current.LOOP_PATIENCE = 0.1
 model = ScriptedModel(script=[[call("look", "inner")], ["found"]])
 

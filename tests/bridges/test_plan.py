@@ -3,7 +3,7 @@
 import pytest
 
 from coupler import acp
-from coupler.bridges.langchain.middleware.plan_board import as_entry, steps_in
+from coupler.langchain.current import as_entry, steps_in
 
 TODOS = (
     "write_todos",

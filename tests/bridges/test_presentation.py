@@ -8,8 +8,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import StructuredTool
 from msgspec import UNSET
 
-from coupler.bridges.langchain.tool_calls.overrides import Overrides
-from coupler.bridges.langchain.tool_calls.presentation import Presentation
+from coupler.langchain.presentation import Overrides, Presentation
 from coupler.schema.v1 import Content, Diff, ImageContent, TextContent, ToolCallLocation
 
 CWD = "/home/me/project"
@@ -236,7 +235,7 @@ def test_what_is_wrong_with_a_wish_costs_a_line_in_the_log(caplog: pytest.LogCap
             locations=lambda name, args: [3],  # type: ignore[arg-type,list-item,return-value]
         )
     )
-    with caplog.at_level(logging.WARNING, "coupler.bridges"):
+    with caplog.at_level(logging.WARNING, "coupler.langchain"):
         assert shown.kind("read", None, {}) == "read"
         assert shown.title("read", None, {}) == "Read"
         assert shown.locations("read", {"path": "a"}) == (ToolCallLocation(f"{CWD}/a"),)

@@ -3,7 +3,7 @@
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 
-from coupler.bridges.langchain.state.repair import LOST, calls_without_result, continued, mending
+from coupler.langchain.checkpoints import LOST, calls_without_result, continued, mending
 
 
 def calling(*ids):

@@ -7,8 +7,8 @@ import threading
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from coupler.bridges.langchain.state import saver as module
-from coupler.bridges.langchain.state.saver import Savers
+from coupler.langchain import checkpoints as module
+from coupler.langchain.checkpoints import Savers
 from coupler.store.errors import StoreError
 
 PLACE = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}

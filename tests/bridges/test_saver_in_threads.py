@@ -11,8 +11,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from bridges.graphs.shapes import MessagesState, echo, linear
 from client.stage import run
 from coupler import connect
-from coupler.bridges.langchain.state.saver import copy_thread
-from coupler.bridges.langchain.state.saver_in_threads import SaverInThreads, awaitable
+from coupler.langchain.checkpoints import SaverInThreads, awaitable, copy_thread
 
 
 class PlainSaver(BaseCheckpointSaver):

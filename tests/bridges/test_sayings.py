@@ -6,7 +6,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.graph.message import add_messages
 
-from coupler.bridges.langchain.stream.sayings import Sayings
+from coupler.langchain.messages import Sayings
 from raw_client import texts
 
 

@@ -3,7 +3,7 @@
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from coupler.bridges.langchain.state.serializer import Serializer
+from coupler.langchain.checkpoints import Serializer
 
 
 def kept(value):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from coupler.bridges.langchain.asking.tool_rules import Rule, ToolRules
+from coupler.langchain.permission import Rule, ToolRules
 
 
 def rules(mapping: Any) -> ToolRules:

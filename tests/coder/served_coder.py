@@ -42,7 +42,7 @@ NEVER_ON_STDERR = (b"Traceback", b"was never awaited", b"never retrieved")
 
 def loaded() -> forked.Loaded:
     """A process to be forked that has imported all that a coder needs, which takes seconds."""
-    packages = [Path(coupler.__path__[0]) / name for name in ("bridges", "coder")]
+    packages = [Path(coupler.__path__[0]) / name for name in ("langchain", "coder")]
     own = [
         module.name
         for package in packages

@@ -13,12 +13,12 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 
 from bridges.model_server import RATE_LIMITED, TOO_LONG, ModelServer, Reply, refuses, says
-from coupler.bridges.langchain.stream.failures import failure_of
 from coupler.coder.model import chat_model as module
 from coupler.coder.model.chat_model import chat_model, chat_models, model_middleware
 from coupler.coder.model.choice import ModelChoice, resolved
 from coupler.coder.model.errors import ModelError
 from coupler.coder.model.keyring import Keyring
+from coupler.langchain.errors import failure_of
 from coupler.runtime.extras import MissingExtraError
 
 KEY = "sk-of-this-test-0123456789"

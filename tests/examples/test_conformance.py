@@ -51,7 +51,7 @@ ABOUT_TURNS = {
 TIMEOUT = 30.0
 """Seconds for an answer: nothing here is about how soon it comes."""
 
-BRIDGES = Path(coupler.__path__[0]) / "bridges"
+LANGCHAIN = Path(coupler.__path__[0]) / "langchain"
 LOADED = ("langchain.agents", "langchain.chat_models", "langchain_openai", "langgraph.graph", "coupler.acp")
 
 OF_COMMITS = "langgraph_release_notes.py"
@@ -79,7 +79,7 @@ ELSEWHERE = {"echo.py", "surveyor.py", "reference.py"}
 @pytest.fixture(scope="module")
 def with_langchain() -> Iterator[None]:
     """The kit starts each agent some sixty times; what it starts is a fork that has LangChain loaded."""
-    own = [module.name for module in pkgutil.walk_packages([str(BRIDGES)], "coupler.bridges.")]
+    own = [module.name for module in pkgutil.walk_packages([str(LANGCHAIN)], "coupler.langchain.")]
     with forked.having_loaded(*LOADED, *own):
         yield
 

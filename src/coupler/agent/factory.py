@@ -300,7 +300,7 @@ def _offer(module: ModuleType) -> str:
 # Bridges stand above this layer, so they are named here and imported when such an object is met.
 
 
-_LANGCHAIN = "coupler.bridges.langchain.adoption"
+_LANGCHAIN = "coupler.langchain.adapters"
 _BRIDGES = {"langgraph": _LANGCHAIN, "langchain": _LANGCHAIN, "langchain_core": _LANGCHAIN}
 """Bridges, by the package that the types of their objects come from."""
 _GRAPHS = frozenset({"langgraph"})

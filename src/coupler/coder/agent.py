@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.startup.serve_options import ServeOptions
     from coupler.agent.turn import Turn
-    from coupler.bridges.langchain.graph_agent import GraphAgent
+    from coupler.langchain.graph_agent import GraphAgent
     from coupler.schema.v1 import ContentBlock, StopReason
 
 MODEL = "model"

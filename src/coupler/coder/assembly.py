@@ -15,8 +15,6 @@ from langchain.agents.middleware import TodoListMiddleware
 from langchain.agents.middleware.types import AgentMiddleware
 
 from coupler import acp
-from coupler.bridges.langchain.editor.tools import file_tools
-from coupler.bridges.langchain.stream.model_run import Look
 from coupler.coder.commands.job_news import JobNews
 from coupler.coder.compaction.compaction import CompactionMiddleware
 from coupler.coder.context.nested_instructions import NestedInstructions
@@ -36,6 +34,8 @@ from coupler.coder.tools.delegate import delegate_tools
 from coupler.coder.tools.fetch import fetch_tools
 from coupler.coder.tools.plan import plan_tools
 from coupler.coder.tools.shell import shell_tools
+from coupler.langchain.editor_tools.tools import file_tools
+from coupler.langchain.messages import Look
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -18,10 +18,10 @@ from coupler.runtime.threads import in_thread
 
 if TYPE_CHECKING:
     from coupler.agent.agent import Command
-    from coupler.bridges.langchain.graph_agent import GraphAgent
     from coupler.coder.context.skills import Skills
     from coupler.coder.setup import Setup
     from coupler.coder.workplace import Workplace
+    from coupler.langchain.graph_agent import GraphAgent
 
 ASSEMBLY = "coupler.coder.assembly"
 

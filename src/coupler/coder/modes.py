@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from coupler import acp
-from coupler.bridges.langchain.asking.tool_rules import KIND
 from coupler.coder.offered_modes import (
     ACCEPT_EDITS,
     AGENTIC,
@@ -22,11 +21,12 @@ from coupler.coder.offered_modes import (
     mode_of_profile,
 )
 from coupler.coder.profile import USUAL, Profile
+from coupler.langchain.permission import KIND
 from coupler.permission.rules import NO_MODE, ModeRules
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
-    from coupler.bridges.langchain.middleware.modes import ModesMiddleware
+    from coupler.langchain.modes import ModesMiddleware
 
 PRESENT_PLAN = "present_plan"
 

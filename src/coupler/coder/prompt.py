@@ -18,7 +18,6 @@ from weakref import ref
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import SystemMessage
 
-from coupler.bridges.langchain.current import current
 from coupler.coder.context.fence import fenced
 from coupler.coder.context.git import git_state
 from coupler.coder.context.grounds import Ground
@@ -27,6 +26,7 @@ from coupler.coder.context.reading import Reader
 from coupler.coder.model.window import window_of
 from coupler.coder.notes import tell_note
 from coupler.coder.shortening import cut
+from coupler.langchain.current import current
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session

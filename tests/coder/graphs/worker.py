@@ -19,8 +19,6 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel
 from coupler import acp
 from coupler.agent.agent import Agent
-from coupler.bridges.langchain.graph_agent import GraphAgent
-from coupler.bridges.langchain.stream.model_run import Look
 from coupler.coder.commands.background import BackgroundJobs
 from coupler.coder.commands.job_news import JobNews
 from coupler.coder.commands.sandbox import Sandbox
@@ -28,6 +26,8 @@ from coupler.coder.outputs.kept_outputs import KeptOutputs
 from coupler.coder.outputs.outputs import Outputs
 from coupler.coder.tools.fetch import fetch_tools
 from coupler.coder.tools.shell import shell_tools
+from coupler.langchain.graph_agent import GraphAgent
+from coupler.langchain.messages import Look
 
 
 def obey(messages):

@@ -160,8 +160,8 @@ def _has_packages(section: Section) -> bool:
     from coupler.cli.doctor.installation import install_command
 
     try:
-        from coupler.bridges.langchain.stream import failures  # noqa: F401
         from coupler.coder.model import chat_model  # noqa: F401
+        from coupler.langchain import errors  # noqa: F401
     except ImportError as error:
         sentence = f"the coder's packages are not installed ({error})"
         section.problem("packages", sentence, f"run `{install_command('coder')}`")

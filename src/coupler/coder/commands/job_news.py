@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from langchain.agents.middleware.types import AgentMiddleware
 from langchain_core.messages import HumanMessage, ToolMessage
 
-from coupler.bridges.langchain.addition import M, with_text
+from coupler.langchain.middleware import M, with_text
 
 if TYPE_CHECKING:
     from langgraph.prebuilt.tool_node import ToolCallRequest

@@ -26,8 +26,6 @@ from langgraph.types import Command as StateChange
 
 from coupler.agent.agent import Command, invoked
 from coupler.agent.errors import describe
-from coupler.bridges.langchain.current import Current, current
-from coupler.bridges.langchain.stream.failures import CONTEXT, trouble_of
 from coupler.coder.compaction.conversation import (
     COMPACTED,
     Compacted,
@@ -40,6 +38,8 @@ from coupler.coder.compaction.conversation import (
 )
 from coupler.coder.compaction.summary import compacted, write_summary
 from coupler.coder.model.window import window_of
+from coupler.langchain.current import Current, current
+from coupler.langchain.errors import CONTEXT, trouble_of
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

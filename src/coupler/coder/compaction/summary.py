@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langchain_core.messages.utils import get_buffer_string
 
-from coupler.bridges.langchain.stream.failures import CONTEXT, trouble_of
-from coupler.bridges.langchain.stream.listener import NOT_STREAMED
-from coupler.bridges.langchain.tool_calls.arguments import paths_in
-from coupler.bridges.langchain.tool_calls.kinds import CHANGING, kind_by_name
 from coupler.coder.compaction.conversation import CHARACTERS_PER_TOKEN, Compacted
 from coupler.coder.context.fence import fenced
 from coupler.coder.shortening import one_line, without_middle
+from coupler.langchain.errors import CONTEXT, trouble_of
+from coupler.langchain.listener import NOT_STREAMED
+from coupler.langchain.presentation import CHANGING, kind_by_name
+from coupler.langchain.tool_arguments import paths_in
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -16,13 +16,13 @@ from langchain.agents.middleware.types import AgentMiddleware, ToolCallRequest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.types import Command
 
-from coupler.bridges.langchain.addition import with_text
-from coupler.bridges.langchain.current import current
-from coupler.bridges.langchain.tool_calls.arguments import paths_in
 from coupler.coder.compaction.conversation import visible_messages
 from coupler.coder.context.grounds import Ground, directories_down, project_grounds
 from coupler.coder.context.instructions import Instruction, instructions_at
 from coupler.coder.context.reading import Reader
+from coupler.langchain.current import current
+from coupler.langchain.middleware import with_text
+from coupler.langchain.tool_arguments import paths_in
 from coupler.runtime.files import OutsideRootsError, find_inside
 
 if TYPE_CHECKING:

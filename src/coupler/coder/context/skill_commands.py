@@ -9,9 +9,9 @@ from langchain_core.messages import HumanMessage
 from langgraph.runtime import Runtime
 
 from coupler.agent.agent import invoked
-from coupler.bridges.langchain.current import current
 from coupler.coder.context.reading import Reader
 from coupler.coder.context.skills import Skills, skill_text
+from coupler.langchain.current import current
 
 LEAD = "The user has asked for this skill by its command: do as it says, with what stands behind the command."
 

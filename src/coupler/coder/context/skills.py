@@ -18,13 +18,13 @@ from langchain_core.tools import BaseTool
 
 from coupler.agent.agent import Command
 from coupler.agent.session import Session
-from coupler.bridges.langchain.editor.tool_use import running_prompt, session_tool, tool_use
-from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.context.fence import fenced
 from coupler.coder.context.front_matter import Document, read_document
 from coupler.coder.context.grounds import Ground, project_grounds, user_ground
 from coupler.coder.context.reading import Reader, text_on_disk
 from coupler.coder.shortening import cut, one_line
+from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
+from coupler.langchain.presentation import naming_text
 from coupler.runtime.directories import home_directory
 
 FILE = "SKILL.md"

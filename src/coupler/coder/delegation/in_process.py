@@ -13,9 +13,9 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.errors import GraphBubbleUp
 
 from coupler.agent.errors import describe
-from coupler.bridges.langchain.guard import guarded
-from coupler.bridges.langchain.stream.failures import failure_of
 from coupler.coder.delegation.outcome import Outcome
+from coupler.langchain.errors import failure_of
+from coupler.langchain.tool_guard import guarded
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig

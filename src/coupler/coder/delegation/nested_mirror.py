@@ -27,8 +27,8 @@ from coupler.relay.mirror import Mirror
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn
-    from coupler.bridges.langchain.tool_calls.calls import ToolCalls
     from coupler.client.errors import AgentError
+    from coupler.langchain.tool_calls import ToolCalls
     from coupler.schema.v1 import ToolCallContent
 
 

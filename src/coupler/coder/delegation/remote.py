@@ -35,12 +35,12 @@ from coupler.wire.messages import RpcError
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-    from coupler.bridges.langchain.current import Current
     from coupler.client.remote import RemoteAgent
     from coupler.client.reply import Reply
     from coupler.client.session import RemoteSession
     from coupler.coder.delegation.denials import Denials
     from coupler.coder.delegation.other_agent import OtherAgent
+    from coupler.langchain.current import Current
     from coupler.relay.permission import Guard
 
 log = logging.getLogger("coupler.coder")

@@ -19,12 +19,11 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 
-from coupler.bridges.langchain.addition import with_prompt
-from coupler.bridges.langchain.asking.permission import action_of, refusal
-from coupler.bridges.langchain.current import Current, current
-from coupler.bridges.langchain.middleware.permissions import Result, requested_tool
-from coupler.bridges.langchain.tool_calls.kinds import about_tool, kind_of
 from coupler.coder.offered_modes import LOOKING
+from coupler.langchain.current import Current, current
+from coupler.langchain.middleware import Result, requested_tool, with_prompt
+from coupler.langchain.permission import action_of, refusal
+from coupler.langchain.presentation import about_tool, kind_of
 
 if TYPE_CHECKING:
     from coupler.coder.delegation.denials import Denials

@@ -17,12 +17,12 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from coupler.agent.errors import describe
-from coupler.bridges.langchain.addition import with_prompt, with_text
-from coupler.bridges.langchain.asking.permission import refusal
-from coupler.bridges.langchain.current import Current, current
 from coupler.coder.context.fence import fenced
 from coupler.coder.hooks.hook_run import run_hook
 from coupler.coder.notes import tell_note
+from coupler.langchain.current import Current, current
+from coupler.langchain.middleware import with_prompt, with_text
+from coupler.langchain.permission import refusal
 
 if TYPE_CHECKING:
     from coupler.agent.turn import Turn

@@ -17,7 +17,7 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 from msgspec import Struct, structs
 
-from coupler.bridges.langchain.graph_agent import GraphAgent
+from coupler.langchain.graph_agent import GraphAgent
 from coupler.redaction.masker import Masker
 from coupler.redaction.sources import declared_secrets
 

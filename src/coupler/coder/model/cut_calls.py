@@ -15,8 +15,8 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration
 
-from coupler.bridges.langchain.stream.failures import stop_of_message
 from coupler.coder.model.unreadable_calls import MOST_IN_A_ROW, in_a_row
+from coupler.langchain.errors import stop_of_message
 
 if TYPE_CHECKING:
     from uuid import UUID

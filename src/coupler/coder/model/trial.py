@@ -30,8 +30,8 @@ class Verdict(Enum):
 async def tried(choice: ModelChoice, key: str | None, seconds: float) -> tuple[Verdict, str]:
     """What becomes of a request with this key, and a sentence about it without the key."""
     try:
-        from coupler.bridges.langchain.stream.failures import failure_of
         from coupler.coder.model.chat_model import made
+        from coupler.langchain.errors import failure_of
     except ImportError:
         return Verdict.UNKNOWN, 'the coder needs more packages: pip install "coupler[coder]"'
     try:

@@ -14,16 +14,16 @@ from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
 from coupler.agent.elicitation import MOST_CHOICES, Answer, Form, FormError, ask_in_call, asks_for_secret
-from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
-from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.session_memory import forget, keep, recalled
 from coupler.coder.shortening import one_line
 from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, Option, TextField
+from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
+from coupler.langchain.presentation import naming_text
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-    from coupler.bridges.langchain.current import Current
+    from coupler.langchain.current import Current
 
 LONGEST_QUESTION = 4000
 """Characters of a question."""

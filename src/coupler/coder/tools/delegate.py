@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.tools import BaseTool, ToolException
 
-from coupler.bridges.langchain.editor.tool_use import running_prompt, session_tool, tool_use
 from coupler.coder.delegation.denials import Denials
 from coupler.coder.delegation.in_process import MakeGraph, SubAgentWork
 from coupler.coder.delegation.other_agent import OtherAgent
@@ -24,11 +23,12 @@ from coupler.coder.delegation.sub_agent import SubAgent, SubAgentMiddleware
 from coupler.coder.offered_modes import LOOKING
 from coupler.coder.profile import CODER, USUAL, Profile, ProfileError
 from coupler.coder.shortening import one_line
+from coupler.langchain.editor_tools.tool_use import running_prompt, session_tool, tool_use
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
-    from coupler.bridges.langchain.current import Current
-    from coupler.bridges.langchain.tool_calls.own_title import Told
+    from coupler.langchain.current import Current
+    from coupler.langchain.presentation import Told
 
 LONGEST_TASK = 20_000
 """Characters of a task."""

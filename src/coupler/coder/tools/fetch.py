@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.tools import BaseTool
 
-from coupler.bridges.langchain.editor.tool_use import ToolUse, running_prompt, session_tool, tool_use
-from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.web.address import parsed, refuse_unless_public
 from coupler.coder.web.errors import FetchError
 from coupler.coder.web.response import Response, request
 from coupler.coder.web.text import text_of
+from coupler.langchain.editor_tools.tool_use import ToolUse, running_prompt, session_tool, tool_use
+from coupler.langchain.presentation import naming_text
 from coupler.permission.action import Action
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from langchain_core.tools import BaseTool
 
 from coupler import acp
 from coupler.agent.elicitation import ask_in_call
-from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
-from coupler.bridges.langchain.middleware.plan_board import steps_in
 from coupler.coder.offered_modes import ACCEPT_EDITS, INTERACTIVE, PLANNING
+from coupler.langchain.current import steps_in
+from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
 from coupler.permission.action import Action
 from coupler.schema.v1 import PermissionOption, PermissionToolCall
 

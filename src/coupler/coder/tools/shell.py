@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from langchain_core.tools import BaseTool
 
-from coupler.bridges.langchain.editor.tool_use import ToolUse, session_tool, tool_use
-from coupler.bridges.langchain.tool_calls.own_title import naming_text
 from coupler.coder.commands.written import Written
+from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
+from coupler.langchain.presentation import naming_text
 from coupler.runtime.files import find_inside
 from coupler.runtime.threads import in_thread
 

@@ -1,1 +1,0 @@
-"""Agents of other frameworks as Coupler agents."""

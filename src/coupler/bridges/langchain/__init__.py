@@ -1,1 +1,0 @@
-"""LangChain and LangGraph: any compiled graph as a complete ACP agent."""

@@ -1,1 +1,0 @@
-"""A program that finds files and lines: a process of its own, of the standard library only."""

@@ -1,1 +1,0 @@
-"""What lasts of a conversation: checkpoints, and what is mended in them."""

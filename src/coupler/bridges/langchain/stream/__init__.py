@@ -1,1 +1,0 @@
-"""What a graph does while it runs, told to the client."""

@@ -1,0 +1,70 @@
+"""Graphs as agents, for `serve` and for everything else that takes an agent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from langgraph.pregel import Pregel
+
+from coupler.agent.agent import AdoptedAgent
+from coupler.agent.factory import origin_of
+from coupler.agent.startup.serve_options import NO_OPTIONS, ServeOptions
+
+UNNAMED = "LangGraph"
+"""What LangGraph calls a graph that has no name."""
+
+
+def adopt(target: Any, options: ServeOptions = NO_OPTIONS) -> AdoptedAgent | None:
+    """A compiled graph as an agent, and one that was not compiled yet as well."""
+    from langchain_core.runnables import Runnable
+    from langgraph.graph import StateGraph
+
+    graph = target.compile() if isinstance(target, StateGraph) else target
+    if isinstance(graph, Pregel):
+        return _adopted(graph, target, options)
+    if isinstance(target, Runnable):
+        raise TypeError(
+            f"serve takes graphs of LangGraph, and this is a {type(target).__name__}: give a model and its "
+            "tools to langchain.agents.create_agent, or put the chain into a node of a StateGraph"
+        )
+    return None
+
+
+def is_adoptable(value: Any) -> bool:
+    """Whether this is a graph that can be run."""
+    return isinstance(value, Pregel)
+
+
+async def forget(session_id: str, state: Any, options: ServeOptions) -> None:
+    """Delete the thread of a session whose graph is not here, if the bridge kept it."""
+    from coupler.langchain.checkpoints import file_beside, savers
+
+    thread = state.get("thread") if isinstance(state, Mapping) else None
+    path = file_beside(options.store)
+    if isinstance(thread, str) and path is not None:
+        saver = savers().take(path)
+        try:
+            await saver.adelete_thread(thread)
+        finally:
+            await savers().leave(path)
+
+
+def _adopted(graph: Pregel[Any, Any, Any, Any], target: object, options: ServeOptions) -> AdoptedAgent:
+    from coupler.langchain.graph_agent import GraphAgent
+    from coupler.langchain.messages import Look
+
+    look = Look(text=options.text is not False, thoughts=options.thoughts is not False, blocks=options.blocks)
+    module, name = origin_of(target) or _program(graph)
+    own = graph.get_name()
+    called = own if own and own != UNNAMED else name
+    return GraphAgent(graph, (module, name), called, look=look, store=options.store)
+
+
+def _program(graph: Pregel[Any, Any, Any, Any]) -> tuple[str, str]:
+    """Where a graph comes from that is in no variable of a module: the program that runs."""
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    stem = Path(file).stem if isinstance(file, str) else "agent"
+    return "__main__", stem

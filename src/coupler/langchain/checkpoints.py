@@ -1,0 +1,497 @@
+"""Where graphs without a checkpointer of their own keep their threads: one SQLite file for all sessions.
+
+It lies beside the store of the sessions, and like it is the user's alone. A thread grows by the whole state
+with every step; what no turn has ended at is removed when the next turn begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from langchain_core.messages import AIMessage, BaseMessage, RemoveMessage, ToolMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+
+from coupler.agent.content import json_value
+from coupler.agent.session import configuration_of
+from coupler.agent.startup.serve_options import NO_STORE
+from coupler.config import keys
+from coupler.runtime.directories import store_file
+from coupler.store.database import StoreThread, make_private_directory
+from coupler.store.errors import translated
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+    )
+    from langgraph.pregel import Pregel
+
+
+T = TypeVar("T")
+
+IN_MEMORY = ":memory:"
+
+SUFFIX = ".langgraph"
+"""What the file is called after the store's."""
+
+BUSY = 5.0
+"""Seconds to wait for another process that writes."""
+
+PATIENCE = 2 * BUSY
+"""Seconds to wait for the thread when the file is closed."""
+
+
+# A graph's own checkpointer that has no coroutines, such as `SqliteSaver`: it is used in threads.
+#
+# Graphs that are served are awaited. A checkpointer that has nothing to await would end their first prompt,
+# and it is the one that a module can make before there is an event loop.
+
+
+class SaverInThreads(BaseCheckpointSaver[Any]):
+    """Does with another saver what it is told, and holds up nobody meanwhile."""
+
+    def __init__(self, saver: BaseCheckpointSaver[Any]) -> None:
+        super().__init__(serde=saver.serde)
+        self._saver = saver
+
+    def do(self, work: Work[T]) -> T:
+        """Do something with the saver, at once."""
+        return work(self._saver)
+
+    async def do_aside(self, work: Work[T]) -> T:
+        """Do something with the saver, in a thread."""
+        return await asyncio.to_thread(self.do, work)
+
+    def prepared(self, value: Any) -> Any:
+        """A part of a state, as it is handed over to be kept."""
+        return value
+
+    @property
+    def config_specs(self) -> list[Any]:
+        return self._saver.config_specs
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        return self._saver.get_next_version(current, channel)
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self.do(lambda saver: saver.get_tuple(config))
+
+    def list(self, config: RunnableConfig | None, **wanted: Any) -> Iterator[CheckpointTuple]:
+        return iter(self.do(lambda saver: [*saver.list(config, **wanted)]))
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        kept = self.prepared(checkpoint)
+        return self.do(lambda saver: saver.put(config, kept, metadata, new_versions))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        kept = self._prepared_writes(writes)
+        self.do(lambda saver: saver.put_writes(config, kept, task_id, task_path))
+
+    def delete_thread(self, thread_id: str) -> None:
+        self.do(lambda saver: saver.delete_thread(thread_id))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return self.do(lambda saver: saver.get_delta_channel_history(config=config, channels=channels))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await self.do_aside(lambda saver: saver.get_tuple(config))
+
+    async def alist(self, config: RunnableConfig | None, **wanted: Any) -> AsyncIterator[CheckpointTuple]:
+        for each in await self.do_aside(lambda saver: [*saver.list(config, **wanted)]):
+            yield each
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        kept = self.prepared(checkpoint)
+        return await self.do_aside(lambda saver: saver.put(config, kept, metadata, new_versions))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        kept = self._prepared_writes(writes)
+        await self.do_aside(lambda saver: saver.put_writes(config, kept, task_id, task_path))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self.do_aside(lambda saver: saver.delete_thread(thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        await self.do_aside(lambda saver: saver.copy_thread(source_thread_id, target_thread_id))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return await self.do_aside(
+            lambda saver: saver.get_delta_channel_history(config=config, channels=channels)
+        )
+
+    def _prepared_writes(self, writes: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+        return [(channel, self.prepared(value)) for channel, value in writes]
+
+
+class Saver(SaverInThreads):
+    """LangGraph's own, with what sessions need: threads that are copied, and that do not grow for ever.
+
+    All sessions use one connection, in a thread of its own: what was begun there is done to its end, whoever
+    is cancelled meanwhile, and it can be waited for by any loop, and by code that has none.
+    What goes wrong with the file is told in words that help, as of the store.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._serializer = Serializer()
+        # Its connection is made in the thread.
+        self._file = SqliteSaver(None, serde=self._serializer)  # type: ignore[arg-type]
+        super().__init__(self._file)
+        self._path = path
+        self._thread = StoreThread(self._connect, "coupler-saver")
+
+    async def close(self) -> None:
+        """Close the file when all is done."""
+        await asyncio.to_thread(self._thread.close, PATIENCE)
+
+    def do(self, work: Work[T]) -> T:
+        with _in_words(self._path):
+            return self._submit(work).result()
+
+    async def do_aside(self, work: Work[T]) -> T:
+        with _in_words(self._path):
+            return await asyncio.wrap_future(self._submit(work))
+
+    def prepared(self, value: Any) -> Any:
+        # The graph goes on meanwhile: what is kept of its state is what it is now.
+        return self._serializer.written(value)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        def copy(_: object) -> None:
+            for table, columns in _COLUMNS.items():
+                self._file.conn.execute(
+                    f"INSERT OR REPLACE INTO {table} (thread_id, {columns}) "
+                    f"SELECT ?, {columns} FROM {table} WHERE thread_id = ?",
+                    (target_thread_id, source_thread_id),
+                )
+
+        await self.do_aside(copy)
+
+    async def keep_only(self, thread_id: str, checkpoint_id: str) -> None:
+        """Remove what leads to a checkpoint, and what came after it but was never answered.
+
+        Graphs inside of this one that have a memory of their own (`compile(checkpointer=True)`) keep what
+        they knew then: they are named without the task that they ran in, and ids grow with time.
+        """
+
+        def remove(_: object) -> None:
+            for table in _COLUMNS:
+                self._file.conn.execute(
+                    f"DELETE FROM {table} "
+                    "WHERE thread_id = ? AND NOT (checkpoint_ns = '' AND checkpoint_id = ?) "
+                    "AND (checkpoint_ns = '' OR checkpoint_ns LIKE '%:%' OR checkpoint_id > ?)",
+                    (thread_id, checkpoint_id, checkpoint_id),
+                )
+
+        await self.do_aside(remove)
+
+    def _submit(self, work: Work[T]) -> Future[T]:
+        def do(connection: sqlite3.Connection) -> T:
+            with connection:
+                return work(self._file)
+
+        return self._thread.submit(do)
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open the file, in the thread; if that fails, the next one who wants something tries again."""
+        connection = sqlite3.connect(self._path, timeout=BUSY)
+        self._file.conn, self._file.is_setup = connection, False
+        try:
+            self._file.setup()
+            # With a write-ahead log a killed process loses nothing; a power cut may cost the last moments.
+            connection.execute("PRAGMA synchronous=NORMAL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+_COLUMNS = {
+    "checkpoints": "checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata",
+    "writes": "checkpoint_ns, checkpoint_id, task_id, task_path, idx, channel, type, value",
+}
+
+
+class Savers:
+    """The savers of one event loop, each open for as long as a session uses it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[BaseCheckpointSaver[Any], int]] = {}
+
+    def take(self, path: str | None) -> BaseCheckpointSaver[Any]:
+        """The saver in this file, or one that forgets with the last session that uses it."""
+        key = path or ""
+        saver, users = self._open.get(key) or (_opened(path), 0)
+        self._open[key] = (saver, users + 1)
+        return saver
+
+    async def leave(self, path: str | None) -> None:
+        """One session less uses it."""
+        key = path or ""
+        saver, users = self._open[key]
+        if users > 1:
+            self._open[key] = (saver, users - 1)
+            return
+        del self._open[key]
+        if isinstance(saver, Saver):
+            await saver.close()
+
+
+def savers() -> Savers:
+    """Those of the running loop."""
+    return _savers.setdefault(asyncio.get_running_loop(), Savers())
+
+
+_savers: WeakKeyDictionary[asyncio.AbstractEventLoop, Savers] = WeakKeyDictionary()
+
+
+async def copy_thread(saver: BaseCheckpointSaver[Any], source: str, target: str) -> None:
+    """Copy a thread in a saver that has no way of its own to do that, the oldest checkpoint first."""
+    kept = [each async for each in saver.alist({"configurable": {"thread_id": source}})]
+    for each in reversed(kept):
+        parent = each.parent_config["configurable"].get("checkpoint_id") if each.parent_config else None
+        place = {**each.config["configurable"], "thread_id": target, "checkpoint_id": parent}
+        versions = each.checkpoint["channel_versions"]
+        copied = await saver.aput({"configurable": place}, each.checkpoint, each.metadata, versions)
+        by_task: dict[str, list[tuple[str, Any]]] = {}
+        for task, channel, value in each.pending_writes or ():
+            by_task.setdefault(task, []).append((channel, value))
+        for task, writes in by_task.items():
+            await saver.aput_writes(copied, writes, task)
+
+
+def file_beside(store: str | None) -> str | None:
+    """Where threads are kept if sessions are kept there; None for nowhere."""
+    if store in (NO_STORE, IN_MEMORY):
+        return None
+    path = store or configuration_of(None, os.environ)[keys.STORE] or store_file()
+    return None if path == IN_MEMORY else f"{Path(path).absolute()}{SUFFIX}"
+
+
+def _opened(path: str | None) -> BaseCheckpointSaver[Any]:
+    if path is None:
+        return InMemorySaver(serde=Serializer())
+    _create_private(path)
+    return Saver(path)
+
+
+@contextlib.contextmanager
+def _in_words(path: str) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
+def _create_private(path: str) -> None:
+    """Make the file, if it is new, for its owner's eyes only.
+
+    One that exists is not opened: closing it would drop the locks of another connection in this process.
+    """
+    with contextlib.suppress(FileExistsError):
+        make_private_directory(str(Path(path).parent))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+Work = Callable[[BaseCheckpointSaver[Any]], T]
+
+_WITH_WARNINGS = frozenset({"langgraph.checkpoint.sqlite"})
+"""Modules whose savers have coroutines that only say which other saver has them."""
+
+
+def awaitable(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
+    """The graph with a checkpointer that can be awaited, if it has any."""
+    saver = graph.checkpointer
+    if not isinstance(saver, BaseCheckpointSaver) or not _has_no_coroutines(type(saver)):
+        return graph
+    return graph.copy({"checkpointer": SaverInThreads(saver)})
+
+
+def _has_no_coroutines(kind: type[BaseCheckpointSaver[Any]]) -> bool:
+    owner = next(each for each in kind.__mro__ if "aget_tuple" in vars(each))
+    return owner is BaseCheckpointSaver or owner.__module__ in _WITH_WARNINGS
+
+
+# How states are written into the saver's file: also those with something in them that cannot be.
+#
+# Graphs that nobody gave a checkpointer may hold anything: a tool's artifact may be a picture that is open,
+# or refer to itself. That is no reason to fail; what can be written is kept, and of the rest what it looks
+# like.
+
+
+DEEPEST = 6
+"""Levels of a state that are looked into; what is deeper is kept as it looks."""
+
+
+class Written(dict[str, Any]):
+    """Stands for a value that was written already; of a checkpoint, with the id that is asked for."""
+
+    def __init__(self, typed: tuple[str, bytes], value: Any) -> None:
+        super().__init__(id=value["id"] if isinstance(value, dict) and "id" in value else None)
+        self.typed = typed
+
+
+class Serializer(JsonPlusSerializer):
+    """LangGraph's own, for values that it refuses as well."""
+
+    def written(self, value: Any) -> Any:
+        """The value as it is now, whatever becomes of it until it is kept."""
+        return Written(self.dumps_typed(value), value)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        if isinstance(obj, Written):
+            return obj.typed
+        try:
+            return super().dumps_typed(obj)
+        except (TypeError, ValueError, RecursionError):
+            return super().dumps_typed(self._writable(obj, DEEPEST))
+
+    def _writable(self, value: Any, depth: int) -> Any:
+        """The value with only those parts replaced that cannot be written."""
+        if self._can_be_written(value):
+            return value
+        if isinstance(value, BaseMessage):
+            fields = {name: self._writable(each, depth - 1) for name, each in vars(value).items()}
+            return value.model_copy(update=fields)
+        if depth > 0 and isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {key: self._writable(each, depth - 1) for key, each in value.items()}
+        if depth > 0 and isinstance(value, list):
+            return [self._writable(each, depth - 1) for each in value]
+        return json_value(value)
+
+    def _can_be_written(self, value: Any) -> bool:
+        try:
+            super().dumps_typed(value)
+        except (TypeError, ValueError, RecursionError):
+            return False
+        return True
+
+
+# A conversation that broke off, mended before a model reads it again.
+#
+# Providers refuse a history in which a tool call has no result. A cancel leaves such calls behind; so does a
+# limit of steps. They get a message that says what is known of them, and an answer that was cut off gets its
+# beginning back.
+
+
+LOST = "This call was interrupted before it returned: it is not known how much of it was done."
+
+
+def mending(
+    messages: Sequence[BaseMessage],
+    kept: Iterable[ToolMessage] = (),
+    unfinished: str = "",
+    more: Sequence[BaseMessage] = (),
+) -> list[BaseMessage]:
+    """What has to be added behind the messages so that they can be gone on with; nothing for most.
+
+    `kept` are results that had come when it broke off, but had not been written into the state; `more` are
+    messages of the same kind. If calls without results are not at the end, the messages are stated anew as a
+    whole.
+    """
+    messages = [*messages, *more]
+    results = {message.tool_call_id: message for message in kept}
+    mended: list[BaseMessage] = []
+    has_gap = False
+    added: list[BaseMessage] = []
+    for at, message in enumerate(messages):
+        if added and not isinstance(message, ToolMessage):
+            mended, added, has_gap = [*mended, *added], [], True
+        if isinstance(message, AIMessage) and any(not call["id"] for call in message.tool_calls):
+            # No result can name such a call.
+            message, has_gap = _with_ids(message), True
+        mended.append(message)
+        open_calls = _open_calls(message, messages, at)
+        added += [results.get(call_id) or _lost(call_id, name) for call_id, name in open_calls]
+    last = [AIMessage(unfinished, id=f"msg_{os.urandom(8).hex()}")] if unfinished else []
+    if has_gap:
+        return [RemoveMessage(REMOVE_ALL_MESSAGES), *mended, *added, *last]
+    return [*more, *added, *last]
+
+
+def continued(messages: Sequence[BaseMessage], inside: Sequence[BaseMessage]) -> list[BaseMessage]:
+    """What was said in a graph inside of the one that has these messages, and goes on with them.
+
+    Nothing, if it leads a conversation of its own: that of a helper is no part of this one.
+    """
+    known = [message.id for message in messages]
+    goes_on = [message.id for message in inside[: len(known)]] == known
+    return [*inside[len(known) :]] if goes_on else []
+
+
+def calls_without_result(messages: Sequence[BaseMessage]) -> list[tuple[str, str]]:
+    """The ids and tools of the calls that nobody has answered."""
+    found = (_open_calls(message, messages, at) for at, message in enumerate(messages))
+    return [call for calls in found for call in calls]
+
+
+def _open_calls(message: BaseMessage, messages: Sequence[BaseMessage], at: int) -> list[tuple[str, str]]:
+    """Its calls that have no result before the model says more: it may count its calls from nothing then."""
+    calls = _calls(message) if isinstance(message, AIMessage) else []
+    if not calls:
+        return []
+    answered: set[str] = set()
+    for each in messages[at + 1 :]:
+        if isinstance(each, AIMessage):
+            break
+        if isinstance(each, ToolMessage):
+            answered.add(each.tool_call_id)
+    return [call for call in calls if call[0] not in answered]
+
+
+def results_in(checkpoint: CheckpointTuple | None) -> list[ToolMessage]:
+    """Results of tools that have come, although the step that they belong to was never completed."""
+    found: list[ToolMessage] = []
+    for _, _, value in (checkpoint.pending_writes if checkpoint is not None else None) or ():
+        values = value if isinstance(value, list | tuple) else [value]
+        found += [each for each in values if isinstance(each, ToolMessage)]
+    return found
+
+
+def _calls(message: AIMessage) -> list[tuple[str, str]]:
+    calls: list[Any] = [*message.tool_calls, *message.invalid_tool_calls]
+    return [(call["id"], call.get("name") or "tool") for call in calls if call.get("id")]
+
+
+def _with_ids(message: AIMessage) -> AIMessage:
+    calls = [{**call, "id": call["id"] or f"call_{os.urandom(8).hex()}"} for call in message.tool_calls]
+    return message.model_copy(update={"tool_calls": calls})
+
+
+def _lost(id: str, name: str) -> ToolMessage:
+    return ToolMessage(LOST, tool_call_id=id, name=name, status="error")

@@ -1,0 +1,402 @@
+"""Finds files by name, and lines by a regular expression.
+
+A pattern that a model has written can take for ever to match, and Python cannot be interrupted meanwhile: so
+this runs in a process that can be ended. It reads what to do from stdin and writes what it found to stdout,
+both as JSON. `texts` are files as they are in the editor, whatever the disk has.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+MOST_FILES = 1_000_000
+"""Files that are looked at to find the newest."""
+
+
+def main() -> None:
+    """Do what stdin says."""
+    task = json.load(sys.stdin)
+    found, total = files(task) if task["pattern"] is None else hits(task)
+    json.dump([found, total], sys.stdout)
+
+
+def files(task: dict[str, Any]) -> tuple[list[Hit], int]:
+    """Files with such names, in the order of their names, and how many there are; the newest, if too many."""
+    found = [*islice(_paths(task), MOST_FILES)]
+    if len(found) > task["most"]:
+        newest = sorted(found, key=lambda path: _time(path, task["texts"]), reverse=True)
+        chosen = {*newest[: task["most"]]}
+        return [(path, 0, "", True) for path in found if path in chosen], len(found)
+    return [(path, 0, "", True) for path in found], len(found)
+
+
+def hits(task: dict[str, Any]) -> tuple[list[Hit], int]:
+    """Lines that fit, and how many of them there are at least; no more than are wanted."""
+    expression = re.compile(task["pattern"], re.IGNORECASE if task["ignore_case"] else 0)
+    found: list[Hit] = []
+    count = 0
+    for path in _paths(task):
+        for hit in hits_in(path, _lines(path, task), expression, task["context"]):
+            count += hit[3]
+            if count > task["most"]:
+                return found, count
+            found.append(hit)
+    return found, count
+
+
+def _paths(task: dict[str, Any]) -> Iterator[str]:
+    directory, texts = task["directory"], task["texts"]
+    if directory in texts or not os.path.isdir(directory):
+        yield directory
+        return
+    names = compiled(task["glob"])
+    unsaved = [path for path in texts if is_seen(path, directory)]
+    on_disk = files_below(directory) if task["walks"] else iter(())
+    for path in _in_order(on_disk, unsaved):
+        below = path[len(directory.rstrip(os.sep)) + 1 :].replace(os.sep, "/")
+        # A name that cannot be shown cannot be asked for either.
+        if path.isprintable() and (names.fullmatch(below) or names.fullmatch(os.path.basename(path))):
+            yield path
+
+
+def _in_order(on_disk: Iterator[str], unsaved: list[str]) -> Iterator[str]:
+    """The files of the disk, with those that only the editor has in their places."""
+    left = sorted(unsaved, key=lambda path: path.split(os.sep))
+    for path in on_disk:
+        place = path.split(os.sep)
+        while left and left[0].split(os.sep) < place:
+            yield left.pop(0)
+        if left and left[0] == path:
+            left.pop(0)
+        yield path
+    yield from left
+
+
+def _lines(path: str, task: dict[str, Any]) -> Iterator[str]:
+    if path in task["texts"]:
+        yield from lines_of(task["texts"][path])
+    elif path == task["directory"]:
+        yield from lines_of_any(path)
+    else:
+        yield from lines_in(path)
+
+
+def _time(path: str, texts: dict[str, str]) -> float:
+    if path in texts:
+        return float("inf")
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime
+    except OSError:
+        return 0.0
+
+
+# What .gitignore files leave out, as git reads them.
+
+
+LARGEST_GITIGNORE = 1_000_000
+"""Bytes of such a file that are read."""
+
+
+class _Pattern(NamedTuple):
+    expression: re.Pattern[str]
+    is_against: bool
+    """Whether it takes back what patterns before it have left out."""
+    is_for_directories: bool
+
+
+class Ignored:
+    """The rules that hold in one directory: those of its own file, then those of the directories above."""
+
+    def __init__(self, directory: str, above: Ignored | None) -> None:
+        self._start = len(directory.rstrip("/")) + 1
+        self._above = above
+        self._patterns = _read(os.path.join(directory, ".gitignore"))
+        texts = (f"(?:{pattern.expression.pattern})" for pattern in self._patterns)
+        self._any = re.compile("|".join(texts), re.DOTALL) if self._patterns else None
+
+    def __contains__(self, entry: tuple[str, bool]) -> bool:
+        """Whether a path, and whether that is a directory's, is left out; no directory above it is."""
+        rules: Ignored | None = self
+        while rules is not None:
+            verdict = rules._verdict(*entry)
+            if verdict is not None:
+                return verdict
+            rules = rules._above
+        return False
+
+    def _verdict(self, path: str, is_directory: bool) -> bool | None:
+        below = path[self._start :]
+        if self._any is None or not self._any.fullmatch(below):
+            return None
+        for pattern in reversed(self._patterns):
+            if (is_directory or not pattern.is_for_directories) and pattern.expression.fullmatch(below):
+                return not pattern.is_against
+        return None
+
+
+def rules_at(directory: str) -> Ignored:
+    """The rules for a directory's entries, with those from above it, up to the root of its repository."""
+    above = os.path.dirname(directory)
+    is_last = is_repository(directory) or above == directory
+    return Ignored(directory, None if is_last else rules_at(above))
+
+
+def is_repository(directory: str) -> bool:
+    """Whether a directory is the root of a repository."""
+    return os.path.lexists(os.path.join(directory, ".git"))
+
+
+def _read(path: str) -> list[_Pattern]:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST_GITIGNORE).decode("utf-8-sig", "replace")
+    except OSError:
+        return []
+    return [pattern for line in text.split("\n") if (pattern := _parsed(line.removesuffix("\r")))]
+
+
+def _parsed(line: str) -> _Pattern | None:
+    line = re.sub(r"(?<!\\) +$", "", line)
+    if not line or line.startswith("#"):
+        return None
+    is_against = line.startswith("!")
+    line = line.removeprefix("!")
+    is_for_directories = line.endswith("/")
+    line = line.removesuffix("/")
+    if not line:
+        return None
+    # With a slash inside, it is a path from here on; without one, a name anywhere below.
+    text = regex(line.removeprefix("/")) if "/" in line else f"(?:.*/)?{regex(line)}"
+    try:
+        return _Pattern(re.compile(text, re.DOTALL), is_against, is_for_directories)
+    except re.error:
+        return None
+
+
+# Patterns of file names as regular expressions, for paths whose names are separated by `/`.
+#
+# `*` and `?` stay in one directory, `**` does not, `[a-z]` is one of several characters, and `{a,b}` one of
+# several texts where that is wanted: in what people write, but not in .gitignore files.
+
+
+_PARTS = re.compile(
+    r"""(?P<deep>(?:(?<=/)|^)\*\*/) | (?P<rest>(?:(?<=/)|^)\*\*$) | (?P<any>\*+) | (?P<one>\?)
+      | \[(?P<not>[!^]?)(?P<set>\][^\]/]*|[^\]/]+)\] | \\(?P<escaped>.) | (?P<plain>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_BRACES = re.compile(r"(\\.|\[[^\]/]*\])|\{([^{}]*)\}", re.DOTALL)
+
+MOST_CHOICES = 200
+"""Patterns that braces may stand for."""
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """What a person or a model means by a pattern of names; raises ValueError if it stands for too much."""
+    return re.compile("|".join(f"(?:{regex(each)})" for each in expanded(pattern)), re.DOTALL)
+
+
+def expanded(pattern: str) -> list[str]:
+    """The patterns that one with braces stands for."""
+    found = [pattern]
+    while True:
+        more = [each for one in found for each in _choices(one)]
+        if len(more) > MOST_CHOICES:
+            raise ValueError(f"the glob stands for more than {MOST_CHOICES} patterns: use a simpler one")
+        if more == found:
+            return found
+        found = more
+
+
+def regex(pattern: str) -> str:
+    """One pattern without braces as the text of a regular expression."""
+    return "".join(_translated(part) for part in _PARTS.finditer(pattern))
+
+
+def _choices(pattern: str) -> Iterator[str]:
+    for braces in _BRACES.finditer(pattern):
+        if braces[1] is None:
+            for choice in braces[2].split(","):
+                yield f"{pattern[: braces.start()]}{choice}{pattern[braces.end() :]}"
+            return
+    yield pattern
+
+
+def _translated(part: re.Match[str]) -> str:
+    match part.lastgroup:
+        case "deep":
+            return "(?:.*/)?"
+        case "rest":
+            return ".*"
+        case "any":
+            return "[^/]*"
+        case "one":
+            return "[^/]"
+        case "set":
+            return _one_of(part["set"], negated=bool(part["not"]))
+    return re.escape(part["escaped"] or part["plain"])
+
+
+def _one_of(characters: str, *, negated: bool) -> str:
+    parts = []
+    for each in re.finditer(r"(.)-(.)|(.)", characters, re.DOTALL):
+        if each[3] is not None:
+            parts.append(re.escape(each[3]))
+        elif each[1] <= each[2]:
+            parts.append(f"{re.escape(each[1])}-{re.escape(each[2])}")
+    if not parts:
+        # Only ranges that go backwards, which fit nothing.
+        return "[^/]" if negated else "(?!)"
+    return f"(?!/)[{'^' if negated else ''}{''.join(parts)}]"
+
+
+# Lines that a regular expression fits, with those around them.
+
+
+LARGEST_FILE = 2_000_000
+"""Bytes of a file that is searched, unless it was named itself."""
+
+LONGEST_LINE = 300
+"""Characters of a line that are shown."""
+
+BEFORE = 100
+"""Characters that are shown before the place that fits, in a line that is longer than that."""
+
+LONGEST_READ = 1_000_000
+"""Characters of a line that are looked at."""
+
+WIDE = (b"\xff\xfe", b"\xfe\xff")
+"""How files in UTF-16 begin."""
+
+
+def hits_in(path: str, lines: Iterable[str], expression: re.Pattern[str], context: int) -> Iterator[Hit]:
+    """The lines of a file that fit, and so many around each."""
+    before: deque[Hit] = deque(maxlen=context)
+    left = 0
+    for number, line in enumerate(lines, 1):
+        fits = expression.search(line)
+        if fits is not None:
+            yield from before
+            before.clear()
+            left = context
+            yield path, number, shortened(line, fits.start()), True
+        elif left > 0:
+            left -= 1
+            yield path, number, shortened(line, 0), False
+        elif context:
+            before.append((path, number, shortened(line, 0), False))
+
+
+def shortened(line: str, place: int) -> str:
+    """A line, or what is around a place in it."""
+    line = line.replace("\0", "\ufffd")
+    if len(line) <= LONGEST_LINE:
+        return line
+    start = max(0, min(place - BEFORE, len(line) - LONGEST_LINE))
+    end = start + LONGEST_LINE
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, without their ends."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def lines_in(path: str) -> list[str]:
+    """The lines of a file; none of one that is too large, no text, or gone."""
+    try:
+        if os.stat(path, follow_symlinks=False).st_size > LARGEST_FILE:
+            return []
+        with open(path, "rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError:
+        return []
+    if content[:2] in WIDE:
+        return lines_of(content.decode("utf-16", "replace"))
+    return [] if b"\0" in content else lines_of(content.decode("utf-8", "replace"))
+
+
+def lines_of_any(path: str) -> Iterator[str]:
+    """The lines of a file that was named itself, text or not; it need not fit in memory, nor its lines."""
+    with open(path, "rb") as file:
+        is_wide = file.read(2) in WIDE
+        file.seek(0)
+        encoding = "utf-16" if is_wide else "utf-8-sig"
+        text = io.TextIOWrapper(file, encoding, "replace", newline="\n")
+        while line := text.readline(LONGEST_READ):
+            rest = line
+            while not rest.endswith("\n") and (rest := text.readline(LONGEST_READ)):
+                pass
+            yield line.removesuffix("\n").removesuffix("\r")
+
+
+# The files below a directory, in the order of their names, without what nobody looks for.
+#
+# Links are not followed, so nothing outside of the directory is seen. Names that begin with a dot are seen.
+
+
+SKIPPED = frozenset(
+    {".git", ".hg", ".svn", ".jj", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache"}
+    | {".ruff_cache", ".pytest_cache", ".hypothesis", ".tox", ".nox"}
+)
+"""Directories in which nobody looks for their own work."""
+
+
+def files_below(directory: str) -> Iterator[str]:
+    """The ordinary files; a directory that cannot be read has none."""
+    yield from _files(directory, rules_at(directory))
+
+
+def is_seen(path: str, directory: str) -> bool:
+    """Whether `files_below` would find a file, if it were there."""
+    reached, rules = directory, rules_at(directory)
+    *parents, name = os.path.relpath(path, directory).split(os.sep)
+    for parent in parents:
+        reached = os.path.join(reached, parent)
+        if parent in SKIPPED or (reached, True) in rules:
+            return False
+        rules = Ignored(reached, rules)
+    return (os.path.join(reached, name), False) not in rules
+
+
+def _files(directory: str, rules: Ignored) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in SKIPPED and (entry.path, True) not in rules:
+                yield from _files(entry.path, Ignored(entry.path, _above(rules, entry.path)))
+        elif entry.is_file(follow_symlinks=False) and (entry.path, False) not in rules:
+            yield entry.path
+
+
+def _above(rules: Ignored, directory: str) -> Ignored | None:
+    """A repository inside of another one has rules of its own."""
+    return None if is_repository(directory) else rules
+
+
+if __name__ == "__main__":
+    main()
+
+
+def is_in_repository(path: str) -> bool:
+    """Whether a directory, or one above it, is such a root."""
+    above = os.path.dirname(path)
+    return is_repository(path) or (above != path and is_in_repository(above))
+
+
+Hit = tuple[str, int, str, bool]
+"""A file, the number of a line, its text, and whether it fits or only stands near one that does."""

@@ -1,0 +1,232 @@
+"""What every tool that works in an editor's session has in common: its call, its permission, its errors.
+
+A tool is an async function whose docstring and annotations the model reads. It returns text for the
+model, or such text and a value for programs, which clients get as the call's raw output. Inside of it,
+`tool_use` is the model's own tool call: it is judged with its exact path or command, and shows what the tool
+does. What a model can do something about comes back to it as the tool's error; anything else is a fault of
+ours.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from msgspec import UNSET
+from pydantic import Field
+
+from coupler.agent.errors import EditorError, NotPermittedError
+from coupler.agent.tool_call import Call
+from coupler.langchain.current import Current, HeldUpError, current
+from coupler.langchain.presentation import Title, Told
+from coupler.langchain.tool_arguments import absolute, relative
+from coupler.langchain.tool_calls import JoinedCall
+from coupler.runtime.environment import SpawnError
+from coupler.runtime.files import FileChangedError, FilePath, UnsuitableFileError, find_inside
+from coupler.schema.v1 import ToolCallLocation, ToolKind
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+
+ERRORS = (
+    OSError,
+    ValueError,
+    FileChangedError,
+    UnsuitableFileError,
+    NotPermittedError,
+    SpawnError,
+    EditorError,
+)
+"""What a model can do something about."""
+
+READING = frozenset({"read", "search"})
+"""Kinds of tools that may also look into the session's readable places."""
+
+
+Answer: TypeAlias = str | tuple[str, Any]
+"""What a tool returns: text for the model, and maybe a value that JSON can hold, for programs."""
+
+
+class SessionTool(StructuredTool):
+    """A tool that works in a session."""
+
+    title_of: Callable[[Told], str | None] | None = Field(default=None, exclude=True)
+    """Makes a title for a call of what is known of its arguments."""
+
+    def _parse_input(self, tool_input: str | dict[str, Any], tool_call_id: str | None) -> Any:
+        # What is left out unseen is not what the model means, and not what its user was shown.
+        given = tool_input.items() if isinstance(tool_input, dict) else ()
+        known = [*getattr(self.args_schema, "model_fields", ())]
+        if unknown := [name for name, value in given if name not in known and value is not None]:
+            raise ToolException(
+                f"{self.name} was not run: it has no argument {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        return super()._parse_input(tool_input, tool_call_id)
+
+    def _run(self, *arguments: Any, config: RunnableConfig, **keywords: Any) -> Any:
+        """For agents that a plain function runs: it is in a thread, and can wait for this."""
+        try:
+            return running_prompt().wait_for(self._arun(*arguments, config=config, **keywords))
+        except HeldUpError as error:
+            raise ToolException(f"{self.name} was not run: {error}") from None
+
+
+def session_tool(
+    function: Callable[..., Coroutine[Any, Any, Answer]],
+    kind: ToolKind,
+    session: Session | None = None,
+    *,
+    title: Title | None = None,
+) -> BaseTool:
+    """The function as a tool of this kind; given a session, it works in no other.
+
+    `title` says what a call is called in the editor; without it, it is the tool's name and an argument.
+    """
+    return SessionTool.from_function(
+        coroutine=_careful(function, session),
+        name=function.__name__,
+        description=inspect.getdoc(function) or "",
+        handle_tool_error=True,
+        response_format="content_and_artifact",
+        title_of=title,
+        metadata={"coupler": {"kind": kind, "asks": True}},
+    )
+
+
+class ToolUse:
+    """One use of a tool."""
+
+    def __init__(self, prompt: Current, block: Call, call_id: str | None) -> None:
+        self.prompt = prompt
+        self.block = block
+        self._call_id = call_id
+
+    async def ask(self) -> None:
+        """Go on only if that is permitted."""
+        if not await self.block.permitted():
+            raise NotPermittedError(f"it was not done: {self.block.refusal}")
+
+    def asks_again(self) -> None:
+        """What was permitted is done, and something else comes next in the same call: it is judged anew."""
+        if self._call_id is not None:
+            self.prompt.calls.permitted.discard(self._call_id)
+
+    def has_shown(self) -> None:
+        """The result is to be seen already."""
+        if self._call_id is not None:
+            self.prompt.calls.shown.add(self._call_id)
+
+    def knows(self, path: str) -> bool:
+        """Whether the session has seen the file."""
+        return place_of(path, self.prompt.session).real in self.prompt.session.known_files
+
+    def works_in(self, *places: tuple[str, int | None]) -> None:
+        """Show the files, and the lines in them, that the tool works on: editors can follow."""
+        if self._call_id is not None:
+            cwd = self.prompt.session.cwd
+            shown = [
+                ToolCallLocation(absolute(path, cwd), UNSET if line is None else line)
+                for path, line in places
+            ]
+            self.prompt.calls.locate(self._call_id, shown)
+
+
+@asynccontextmanager
+async def tool_use(
+    verb: str,
+    kind: ToolKind,
+    path: str | None = None,
+    line: int | None = None,
+    *,
+    command: str | None = None,
+    cwd: str | None = None,
+    about: str | None = None,
+    name: str | None = None,
+    url: str | None = None,
+) -> AsyncIterator[ToolUse]:
+    """The call that the running tool was called by, with what the tool wants to do in it.
+
+    `about` is what the title names if that is no path and no command; `name` is what rules know the use by,
+    if that is not the tool's own.
+    """
+    prompt = running_prompt()
+    places: tuple[str, ...] = ()
+    session = prompt.session
+    if path is not None:
+        # Outside is outside, before anybody is asked.
+        places = tuple(session.readable_places) if kind in READING else ()
+        path = (readable_place if kind in READING else place_of)(path, session).shown
+    shown = None if path is None else relative(path, session.cwd)
+    named = next((each for each in (about, command, url, shown) if each is not None), "")
+    title = f"{verb} {named}".rstrip()
+    call_id = prompt.call_id
+    block: Call
+    if call_id is not None and prompt.calls.is_open(call_id):
+        block = JoinedCall(
+            prompt, call_id, title, kind=kind, path=path, line=line, command=command, cwd=cwd,
+            name=name or prompt.calls.name(call_id), url=url, roots=places,
+        )  # fmt: skip
+    else:
+        call_id = None
+        block = prompt.turn.tool(
+            title, kind=kind, path=path, line=line, command=command, cwd=cwd, name=name, url=url
+        )
+    async with block:
+        yield ToolUse(prompt, block, call_id)
+
+
+@asynccontextmanager
+async def permitted_use(
+    verb: str, kind: ToolKind, path: str, line: int | None = None
+) -> AsyncIterator[ToolUse]:
+    """The same, for tools that know at once what they want: inside of it, that is permitted."""
+    async with tool_use(verb, kind, path, line) as use:
+        await use.ask()
+        yield use
+
+
+def place_of(path: str, session: Session) -> FilePath:
+    """The file or directory that a path means, in the session's directories; raises if it is outside."""
+    return find_inside(path, session.cwd, session.roots)
+
+
+def readable_place(path: str, session: Session) -> FilePath:
+    """The same, or in a place that may be read besides."""
+    return find_inside(path, session.cwd, (*session.roots, *session.readable_places))
+
+
+def running_prompt() -> Current:
+    """The prompt that is being answered; a tool has nothing to work with outside of one."""
+    prompt = current()
+    if prompt is None:
+        raise ToolException("this tool works in an editor's session: serve the agent to use it")
+    return prompt
+
+
+def _careful(
+    function: Callable[..., Coroutine[Any, Any, Answer]], session: Session | None
+) -> Callable[..., Awaitable[tuple[str, Any]]]:
+    """What a model can do something about is told to it; anything else is a fault of ours."""
+
+    @wraps(function)
+    async def called(*arguments: Any, **keywords: Any) -> tuple[str, Any]:
+        if session is not None and running_prompt().session is not session:
+            raise ToolException("this tool belongs to another session")
+        try:
+            answer = await running_prompt().on_loop(function(*arguments, **keywords))
+        except ERRORS as error:
+            raise ToolException(_told(error)) from error
+        return (answer, None) if isinstance(answer, str) else answer
+
+    return called
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, NotPermittedError):
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,332 @@
+"""The tools that change files: the change is shown before it is asked about, and made whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from coupler.agent.files import LONGEST_DIFF
+from coupler.langchain.editor_tools.reading import File, check_can_be_known, missing, size_of
+from coupler.langchain.editor_tools.tool_use import ToolUse, place_of, tool_use
+from coupler.runtime.files import FileChangedError
+
+AROUND = 3
+"""Lines that are shown around a change in a file that is too long to be shown whole."""
+
+
+def _as_list(edits: Any) -> Any:
+    """Some models write one edit without its list, or the list as text."""
+    if isinstance(edits, str):
+        try:
+            edits = json.loads(edits)
+        except ValueError:
+            return edits
+    return [edits] if isinstance(edits, dict) else edits
+
+
+_changing: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, str], asyncio.Lock] = WeakValueDictionary()
+
+
+# Edits of a text: each replaces what is exactly there, all of them or none.
+#
+# Models write line feeds whatever a file has: an edit takes over the file's own line ends, its mark at the
+# beginning, and that it has no line end at its end.
+
+
+class Edit(BaseModel):
+    """One replacement."""
+
+    old_text: str = Field(
+        description="The exact text to replace, with its indentation and enough lines to be unique,"
+        " without the line numbers of read_file."
+    )
+    new_text: str = Field(description="What to put in its place.")
+    replace_all: bool = Field(False, description="Replace every occurrence, not just a unique one.")
+
+
+Edits = Annotated[
+    list[Edit], BeforeValidator(_as_list), "The replacements, made one after the other: all of them, or none."
+]
+
+
+async def write_file(
+    path: File, content: Annotated[str, "The whole new text of the file."]
+) -> tuple[str, dict[str, Any]]:
+    """Create a file, or replace all of its text. Missing directories are made.
+
+    An existing file has to be read with read_file first. To change a part of it, use edit_file.
+    """
+    async with tool_use("Write", "edit", path) as use, _alone(use, path):
+        files = use.prompt.turn.files
+        await asyncio.to_thread(size_of, place_of(path, use.prompt.session))
+        before = await _known(use, path, "replace") if await files.exists(path) else None
+        after = content if before is None else in_style(content, before)
+        if before == after:
+            return f"{path} has this text already.", {"path": path, "changed": False}
+        await _change(use, path, before, after)
+        done = "created" if before is None else "replaced"
+        lines = after.count("\n") + (not after.endswith("\n") and bool(after))
+        return f"{path} was {done}: {lines} lines.", {"path": path, "changed": True, "lines": lines}
+
+
+async def edit_file(path: File, edits: Edits) -> tuple[str, dict[str, Any]]:
+    """Replace pieces of text in a file, which has to be read with read_file first.
+
+    Each old_text must occur exactly once, unless its replace_all is true. All edits are made, or none.
+    """
+    if not edits:
+        raise ValueError("there is no edit in edits: name at least one, with old_text and new_text")
+    async with tool_use("Edit", "edit", path) as use, _alone(use, path):
+        files = use.prompt.turn.files
+        if not await files.exists(path):
+            raise await asyncio.to_thread(missing, place_of(path, use.prompt.session))
+        before = await _known(use, path, "edit")
+        # What does not fit is compared with all lines, which takes a moment.
+        after = await asyncio.to_thread(edited, before, edits, path)
+        use.works_in((path, after.lines[0]))
+        await _change(use, path, before, after.text)
+        outcome = {"path": path, "replaced": after.replaced, "lines": [*after.lines]}
+        return f"{path} was changed in {_places_in_words(after.replaced, after.lines)}.", outcome
+
+
+@asynccontextmanager
+async def _alone(use: ToolUse, path: str) -> AsyncIterator[None]:
+    """Models call tools side by side: two changes of one file are made one after the other."""
+    key = asyncio.get_running_loop(), place_of(path, use.prompt.session).real
+    lock = _changing.get(key)
+    if lock is None:
+        lock = _changing[key] = asyncio.Lock()
+    async with lock:
+        yield
+
+
+async def _change(use: ToolUse, path: str, before: str | None, after: str) -> None:
+    """Show the change, and make it if it is permitted and the file is still what was shown."""
+    await _show_change(use, path, before, after)
+    await use.ask()
+    # What was typed while the user was asked may have been read meanwhile, by another call.
+    if before is not None and await _known(use, path, "change") != before:
+        raise _changed(path, "change")
+    await use.prompt.turn.files.write(path, after)
+    use.has_shown()
+
+
+async def _known(use: ToolUse, path: str, verb: str) -> str:
+    """The text as the model knows it, with what is not saved in the editor."""
+    place = place_of(path, use.prompt.session)
+    await asyncio.to_thread(size_of, place)
+    if not use.knows(path):
+        await asyncio.to_thread(check_can_be_known, place)
+        raise FileChangedError(
+            f"{path} was not read in this session: read it with read_file before you {verb} it"
+        )
+    try:
+        return await use.prompt.turn.files.read_known(path)
+    except FileChangedError:
+        raise _changed(path, verb) from None
+
+
+def _changed(path: str, verb: str) -> FileChangedError:
+    return FileChangedError(
+        f"{path} has changed since you read it: read it again with read_file before you {verb} it"
+    )
+
+
+async def _show_change(use: ToolUse, path: str, before: str | None, after: str) -> None:
+    if len(before or "") + len(after) > LONGEST_DIFF:
+        before, after = await asyncio.to_thread(_around_change, before or "", after)
+    if len(before or "") + len(after) <= LONGEST_DIFF:
+        await use.block.diff(path, before, after)
+    else:
+        await use.block.output(f"{path} changes in more than can be shown.")
+
+
+def _around_change(before: str, after: str) -> tuple[str, str]:
+    """The lines that are not the same in both, with a few around them."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    shorter = min(len(old), len(new))
+    first = next((index for index in range(shorter) if old[index] != new[index]), shorter)
+    left = shorter - first
+    last = next((index for index in range(left) if old[-1 - index] != new[-1 - index]), left)
+    start, end = max(0, first - AROUND), max(0, last - AROUND)
+    return "".join(old[start : len(old) - end]), "".join(new[start : len(new) - end])
+
+
+def _places_in_words(count: int, lines: tuple[int, ...]) -> str:
+    shown = ", ".join(str(line) for line in lines[:10]) + (", …" if len(lines) > 10 else "")
+    return f"{count} place{'s' if count > 1 else ''} (line{'s' if len(lines) > 1 else ''} {shown})"
+
+
+MARK = "\ufeff"
+"""What some programs put at the beginning of UTF-8."""
+
+MOST_SHOWN = 10
+"""Lines that are named in a message."""
+
+
+class Edited(NamedTuple):
+    """A text after its edits."""
+
+    text: str
+    lines: tuple[int, ...]
+    """Where it was changed, in the order of the lines."""
+    replaced: int
+    """How many places were replaced."""
+
+
+def edited(text: str, edits: Sequence[Edit], path: str) -> Edited:
+    """The text with all edits, one after the other; raises ValueError that says which one does not fit."""
+    places: list[int] = []
+    count = 0
+    for number, edit in enumerate(edits, 1):
+        try:
+            old, new = _in_style_of(text, edit.old_text, edit.new_text)
+            found = _places_of(text, old, edit.replace_all, path)
+        except ValueError as error:
+            raise ValueError(_of_edit(number, edits, error)) from None
+        for place in reversed(found):
+            text = f"{text[:place]}{new}{text[place + len(old) :]}"
+            places = [each + (len(new) - len(old) if each > place else 0) for each in places]
+            places.append(place)
+        count += len(found)
+    return Edited(text, tuple(sorted({text.count("\n", 0, place) + 1 for place in places})), count)
+
+
+def in_style(text: str, before: str) -> str:
+    """A whole new text with the line ends and the mark of the one that it replaces."""
+    if _has_only_crlf(before):
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    if before.startswith(MARK):
+        text = MARK + text.removeprefix(MARK)
+    return text
+
+
+def _in_style_of(text: str, old: str, new: str) -> tuple[str, str]:
+    if not old:
+        raise ValueError("old_text is empty: to create a file, use write_file")
+    if old == new:
+        raise ValueError("old_text and new_text are the same: there is nothing to change")
+    if _has_only_crlf(text) or (old not in text and "\r\n" in text):
+        old, new = (piece.replace("\r\n", "\n").replace("\n", "\r\n") for piece in (old, new))
+    elif "\r\n" not in text:
+        old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    end = "\r\n" if old.endswith("\r\n") else "\n"
+    if old not in text and old.endswith(end) and old != end and text.endswith(old.removesuffix(end)):
+        # The last line of a file that does not end with a line end.
+        return old.removesuffix(end), new.removesuffix(end)
+    return old, new
+
+
+def _places_of(text: str, old: str, everywhere: bool, path: str) -> list[int]:
+    found: list[int] = []
+    place = text.find(old)
+    while place >= 0:
+        found.append(place)
+        place = text.find(old, place + len(old))
+    if not found:
+        raise ValueError(f"old_text is not in {path}: {mismatch(text, old)}")
+    if len(found) > 1 and not everywhere:
+        lines = [str(text.count("\n", 0, each) + 1) for each in found[:MOST_SHOWN]]
+        where = f"lines {', '.join(lines)}{', …' if len(found) > MOST_SHOWN else ''}"
+        message = f"old_text is in {path} {len(found)} times ({where}): "
+        raise ValueError(f"{message}give more lines around the one that you mean, or set replace_all")
+    return found
+
+
+def _of_edit(number: int, edits: Sequence[Edit], error: ValueError) -> str:
+    if len(edits) == 1:
+        return str(error)
+    after = ", after the edits before it" if number > 1 else ""
+    return f"edit {number} of {len(edits)}{after}: {error}. Nothing was changed"
+
+
+def _has_only_crlf(text: str) -> bool:
+    return "\r\n" in text and text.count("\n") == text.count("\r\n")
+
+
+# Why a text that a model wants to replace is not in a file: what it probably meant, and where.
+
+
+LONGEST_SHOWN = 160
+"""Characters of a line that is shown."""
+
+MOST_COMPARED = 5000
+"""Lines that are compared by how much they are alike, which takes time."""
+
+NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
+"""What the tool that reads puts before a line."""
+
+NOTHING_NEAR = "read the file, and copy the text exactly"
+
+
+def mismatch(text: str, wanted: str) -> str:
+    """What to do, for a text in which `wanted` does not occur."""
+    if NUMBER.match(wanted) and NUMBER.sub("", wanted).strip("\n") in text:
+        return "it begins its lines with the numbers that read_file shows: leave those out"
+    lines, old = text.split("\n"), wanted.strip("\n").split("\n")
+    place, alike = _longest_alike(lines, old)
+    if alike == len(old):
+        return _different_spaces(lines, old, place)
+    if alike > 0:
+        return _different_later(lines, old, place, alike)
+    return _nearest(lines, old)
+
+
+def _longest_alike(lines: list[str], old: list[str]) -> tuple[int, int]:
+    """Where most of the lines, from the first on, are the same but for spaces; and how many."""
+    plain, wanted = [_plain(line) for line in lines], [_plain(line) for line in old]
+    best = (0, 0)
+    for place, line in enumerate(plain):
+        if line != wanted[0] or not line:
+            continue
+        alike = 1
+        while alike < len(wanted) and plain[place + alike : place + alike + 1] == [wanted[alike]]:
+            alike += 1
+        if alike > best[1]:
+            best = (place, alike)
+    return best
+
+
+def _different_spaces(lines: list[str], old: list[str], place: int) -> str:
+    for number, wanted in enumerate(old):
+        there = lines[place + number]
+        if there.rstrip("\r") != wanted.rstrip("\r"):
+            return (
+                f"from line {place + 1} on it differs only in spaces, tabs or indentation. "
+                f"Line {place + number + 1} is {_shown(there)}, and not {_shown(wanted)}"
+            )
+    return f"from line {place + 1} on it differs only in empty lines or line ends: {NOTHING_NEAR}"
+
+
+def _different_later(lines: list[str], old: list[str], place: int, alike: int) -> str:
+    there = lines[place + alike] if place + alike < len(lines) else None
+    what = f"line {place + alike + 1} is {_shown(there)}" if there is not None else "the file ends"
+    return (
+        f"it begins like line {place + 1}, but then {what}, and not {_shown(old[alike])}: "
+        "copy the text exactly"
+    )
+
+
+def _nearest(lines: list[str], old: list[str]) -> str:
+    longest = max(old, key=len)
+    close = difflib.get_close_matches(longest, lines[:MOST_COMPARED], 1, 0.7)
+    if not close:
+        return NOTHING_NEAR
+    return f"the nearest is line {lines.index(close[0]) + 1}, {_shown(close[0])}: copy the text exactly"
+
+
+def _plain(line: str) -> str:
+    return " ".join(line.split())
+
+
+def _shown(line: str) -> str:
+    line = line.rstrip("\r")
+    return repr(line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}…")

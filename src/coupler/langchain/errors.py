@@ -1,0 +1,344 @@
+"""What a run of a graph ends with: a stop reason, or an error that says what to do next.
+
+Models report the same trouble in many words. What LangChain has sorted already is taken as it is; everything
+else is told by its status code or its name, because the packages of the providers may not be installed.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from json import JSONDecodeError
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.exceptions import (
+    ContextOverflowError,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelNotFoundError,
+    ModelPermissionDeniedError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+)
+from langgraph.errors import GraphRecursionError
+
+from coupler.agent.errors import TurnFailedError, describe
+from coupler.langchain.current import current
+
+if TYPE_CHECKING:
+    from langchain_core.messages import BaseMessage
+
+    from coupler.schema.v1 import StopReason
+
+
+LONGEST_HINT = 7 * 24 * 3600
+"""Seconds after which a wish to come back later is none."""
+
+
+class Trouble(NamedTuple):
+    """A kind of failure that users can do something about."""
+
+    kind: str
+    what: str
+    advice: str
+    is_passing: bool
+    """Whether the same prompt may work later."""
+
+
+RATE_LIMIT = Trouble("rate_limit", "The model's provider limits the rate of requests", "try again", True)
+QUOTA = Trouble(
+    "quota",
+    "The account with the model's provider has nothing left to spend",
+    "check its plan and billing",
+    False,
+)
+AUTH = Trouble(
+    "auth", "The model's provider refused the credentials", "check the API key of the agent", False
+)
+CONTEXT = Trouble(
+    "context_length",
+    "The conversation is longer than the model can read",
+    "begin a new session, or give the agent a middleware that summarizes",
+    False,
+)
+NETWORK = Trouble(
+    "network", "The model could not be reached", "check the network and the address, then try again", True
+)
+TIMEOUT = Trouble("timeout", "The model did not answer in time", "try again", True)
+OVERLOADED = Trouble("unavailable", "The model's provider has failed", "try again later", True)
+GARBLED = Trouble(
+    "garbled",
+    "What answers in the model's place cannot be understood",
+    "check the address: it must be that of the API, and not of a page or another service",
+    False,
+)
+REFUSED = Trouble(
+    "refused", "The model's provider refused the request", "what it says tells why, and what to change", False
+)
+NO_MODEL = Trouble("no_model", "The provider has no such model", "check the name of the agent's model", False)
+
+_BY_TYPE: tuple[tuple[type[BaseException], Trouble], ...] = (
+    (ContextOverflowError, CONTEXT),
+    (ModelRateLimitError, RATE_LIMIT),
+    (ModelAuthenticationError, AUTH),
+    (ModelPermissionDeniedError, AUTH),
+    (ModelNotFoundError, NO_MODEL),
+    (ModelTimeoutError, TIMEOUT),
+    (ModelConnectionError, NETWORK),
+    (ModelAPIError, OVERLOADED),
+)
+_BY_STATUS = {401: AUTH, 402: QUOTA, 403: AUTH, 404: NO_MODEL, 408: TIMEOUT, 413: CONTEXT, 429: RATE_LIMIT}
+_BUILT_IN: tuple[tuple[type[BaseException], Trouble], ...] = (
+    (TimeoutError, TIMEOUT),
+    (ConnectionError, NETWORK),
+)
+"""What some providers' packages raise as it is, and everybody else as well: so only if a model has."""
+_NOTHING_CAME = "No generations found in stream"
+"""What LangChain says of a stream without anything in it."""
+_BY_NAME = {
+    "AuthenticationError": AUTH,
+    "PermissionDeniedError": AUTH,
+    "RateLimitError": RATE_LIMIT,
+    "ResourceExhausted": RATE_LIMIT,
+    "APITimeoutError": TIMEOUT,
+    "ReadTimeout": TIMEOUT,
+    "ConnectTimeout": NETWORK,
+    "APIConnectionError": NETWORK,
+    "ConnectError": NETWORK,
+    "ConnectionError": NETWORK,
+    "EndpointConnectionError": NETWORK,
+    "ReadError": NETWORK,
+    "RemoteProtocolError": NETWORK,
+    "APIError": OVERLOADED,
+    "InternalServerError": OVERLOADED,
+    "OverloadedError": OVERLOADED,
+}
+_BY_WORD = {
+    "overloaded_error": OVERLOADED,
+    "api_error": OVERLOADED,
+    "server_error": OVERLOADED,
+    "rate_limit_error": RATE_LIMIT,
+    "rate_limit_exceeded": RATE_LIMIT,
+    "billing_error": QUOTA,
+    "insufficient_quota": QUOTA,
+    "authentication_error": AUTH,
+    "permission_error": AUTH,
+    "timeout_error": TIMEOUT,
+    "not_found_error": NO_MODEL,
+    "context_length_exceeded": CONTEXT,
+    "request_too_large": CONTEXT,
+    "invalid_request_error": REFUSED,
+}
+"""What providers call a failure after an answer has begun, and so with the status of a success."""
+_SPENT = ("insufficient_quota", "credit balance is too low", "billing_hard_limit_reached")
+"""What providers say to an account that has used up what it may, some with the status of a rate limit."""
+_TOO_LONG = ("context_length_exceeded", "maximum context length", "prompt is too long", "context window")
+_FILTERED = frozenset({"content_filter", "content_policy_violation"})
+"""What providers call a prompt that they answer with an error because of what it says."""
+_LIMITS = frozenset({"ModelCallLimitExceededError", "ToolCallLimitExceededError"})
+
+_STOPS: dict[str, StopReason] = {
+    "length": "max_tokens",
+    "max_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "model_context_window_exceeded": "max_tokens",
+    "content_filter": "refusal",
+    "refusal": "refusal",
+    "safety": "refusal",
+    "prohibited_content": "refusal",
+    "blocklist": "refusal",
+    "recitation": "refusal",
+    "guardrail_intervened": "refusal",
+}
+
+
+def stop_of_error(error: BaseException) -> StopReason | None:
+    """The stop reason that an exception stands for, if it is no failure."""
+    if isinstance(error, GraphRecursionError) or type(error).__name__ in _LIMITS:
+        return "max_turn_requests"
+    return "refusal" if any(map(_is_filtered, _causes(error))) else None
+
+
+def stop_of_message(message: BaseMessage) -> StopReason | None:
+    """Why the model has stopped, if it was not done."""
+    metadata = message.response_metadata
+    details = metadata.get("incomplete_details")
+    reasons = (
+        metadata.get("finish_reason"),
+        metadata.get("stop_reason"),
+        details.get("reason") if isinstance(details, Mapping) else None,
+    )
+    for reason in reasons:
+        if isinstance(reason, str) and (stop := _STOPS.get(reason.lower())) is not None:
+            return stop
+    return "refusal" if message.additional_kwargs.get("refusal") else None
+
+
+def trouble_of(error: BaseException, of_model: BaseException | None = None) -> Trouble | None:
+    """What kind of trouble with a model an exception tells of, or the one that it came from.
+
+    `of_model` is what a model has failed with for certain.
+    """
+    causes = [*_causes(error)]
+    # Looked for first, because LangChain has sorted it as a rate limit.
+    if any(map(_is_spent, causes)):
+        return QUOTA
+    told = (_told_by(each, is_of_model=each is of_model) for each in causes)
+    return next((trouble for trouble in told if trouble is not None), None)
+
+
+def _told_by(error: BaseException, *, is_of_model: bool) -> Trouble | None:
+    if is_of_model and _is_garbled(error):
+        return GARBLED
+    if is_of_model and (by_word := _by_word(error)) is not None:
+        return by_word
+    for kind, trouble in (*_BUILT_IN, *_BY_TYPE) if is_of_model else _BY_TYPE:
+        if isinstance(error, kind):
+            return trouble
+    if (by_status := _by_status(error)) is not None:
+        return by_status
+    if is_of_model and 400 <= (_status(error) or 0) < 500:
+        return REFUSED
+    is_built_in = type(error).__module__.partition(".")[0] == "builtins"
+    return None if is_built_in else _BY_NAME.get(type(error).__name__)
+
+
+def cannot_be_read(error: BaseException, of_model: BaseException | None) -> bool:
+    """Whether a model, which failed with `of_model` for certain, will fail again at whatever is said next."""
+    if of_model is None or not any(each is of_model for each in _causes(error)):
+        return False
+    return trouble_of(error, of_model) in (None, CONTEXT, REFUSED)
+
+
+def failure_of(error: BaseException, of_model: BaseException | None = None) -> TurnFailedError | None:
+    """The answer to the prompt for trouble with the model; None for what the agent's own code raised."""
+    trouble = trouble_of(error, of_model)
+    if trouble is None:
+        return None
+    seconds = retry_after(error)
+    advice = trouble.advice if seconds is None else f"try again in {math.ceil(seconds)} seconds"
+    told: dict[str, Any] = {"kind": trouble.kind, "retryable": trouble.is_passing}
+    if seconds is not None:
+        told["retryAfter"] = seconds
+    return TurnFailedError(f"{trouble.what}: {advice}. ({describe(error)})", **told)
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Seconds after which the provider wants to be asked again, if it said so."""
+    for each in _causes(error):
+        headers = getattr(getattr(each, "response", None), "headers", None)
+        if headers is None:
+            continue
+        for name, read in (
+            ("retry-after-ms", _milliseconds),
+            ("retry-after", float),
+            ("retry-after", _until),
+        ):
+            try:
+                seconds = read(headers.get(name))
+            except (TypeError, ValueError, OverflowError):
+                continue
+            if 0 <= seconds <= LONGEST_HINT:
+                return seconds
+    return None
+
+
+def _milliseconds(text: str) -> float:
+    return float(text) / 1000
+
+
+def _until(date: str) -> float:
+    """Seconds until a date as HTTP writes it."""
+    return parsedate_to_datetime(date).timestamp() - time.time()
+
+
+def _is_garbled(error: BaseException) -> bool:
+    """Whether a model failed because what came was not what a model's server sends."""
+    if isinstance(error, JSONDecodeError | UnicodeDecodeError):
+        return True
+    return isinstance(error, ValueError) and _NOTHING_CAME in str(error)
+
+
+def _is_spent(error: BaseException) -> bool:
+    text = f"{getattr(error, 'code', None)} {error}".lower()
+    return _status(error) in (400, 429) and any(words in text for words in _SPENT)
+
+
+def _is_filtered(error: BaseException) -> bool:
+    if type(error).__name__ == "ContentFilterFinishReasonError":
+        return True
+    return _status(error) == 400 and getattr(error, "code", None) in _FILTERED
+
+
+def _status(error: BaseException) -> int | None:
+    status = getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _by_status(error: BaseException) -> Trouble | None:
+    status = _status(error)
+    if status is None:
+        return None
+    if status == 400 and any(words in str(error).lower() for words in _TOO_LONG):
+        return CONTEXT
+    return OVERLOADED if 500 <= status < 600 else _BY_STATUS.get(status)
+
+
+def _by_word(error: BaseException) -> Trouble | None:
+    """What a failure is called in its code, its type or its text, if its status does not tell."""
+    if (_status(error) or 0) >= 400:
+        return None
+    told = f"{getattr(error, 'code', '')} {getattr(error, 'type', '')} {error}".lower()
+    return next((_BY_WORD[word] for word in re.findall(r"\w+", told) if word in _BY_WORD), None)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or each.__context__
+
+
+# Retries that the clients of providers make by themselves, and tell nobody but their logs.
+#
+# A user who waits half a minute for a busy provider should know why. What those clients log of it is told to
+# the client of the prompt that waits, and goes no further than before.
+
+
+CLIENTS = ("openai._base_client", "anthropic._base_client", "groq._base_client", "cerebras._base_client")
+"""Loggers of clients that are made in the same way."""
+
+_RETRY = re.compile(r"Retrying request.* in ([0-9.]+) seconds")
+
+
+def listen_for_retries() -> None:
+    """Hear of retries from now on; once is enough."""
+    for name in CLIENTS:
+        log = logging.getLogger(name)
+        if not any(isinstance(each, _Ear) for each in log.filters):
+            log.addFilter(_Ear(log.getEffectiveLevel()))
+            if log.getEffectiveLevel() > logging.INFO:
+                log.setLevel(logging.INFO)
+
+
+class _Ear(logging.Filter):
+    """Passes on what would have been logged anyway."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self._level = level
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        prompt = current()
+        if prompt is not None and prompt.when_retried is not None:
+            retry = _RETRY.search(record.getMessage())
+            if retry is not None:
+                prompt.call_on_loop(prompt.when_retried, float(retry[1]))
+        return record.levelno >= self._level

@@ -1,0 +1,457 @@
+"""`acp.permissions({pattern: rule})`: tool calls wait until rules, choices or the user allow them."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    get_args,
+)
+from weakref import WeakSet
+
+from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, PrivateStateAttr, ToolCallRequest
+from langchain_core.messages import BaseMessage, SystemMessage, ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+from typing_extensions import TypedDict
+
+from coupler.agent.agent import Mode, Option
+from coupler.agent.content import json_value
+from coupler.agent.session import Session
+from coupler.agent.turn import Turn
+from coupler.langchain.current import Current, HeldUpError, current
+from coupler.langchain.mcp_tools import Prefix, checked, mcp_tools
+from coupler.langchain.permission import Decision, RuleLike, ToolRules, permit, permit_and_wait
+from coupler.langchain.presentation import (
+    ContentOverride,
+    KindOverride,
+    LocationsOverride,
+    Overrides,
+    TitleOverride,
+    Which,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from langgraph.pregel import Pregel
+
+
+Result: TypeAlias = ToolMessage | Command[Any]
+
+
+class PermissionsMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Asks before tools run, each call by itself; a call that is refused does not hold up its siblings.
+
+    A tool without a rule runs, unless `coupler.toml` or what the user chose before is against it; the
+    tools of MCP servers and those of the editor ask for themselves.
+    """
+
+    def __init__(self, rules: Mapping[str, RuleLike]) -> None:
+        super().__init__()
+        self._name = own_name("acp.permissions")
+        self._rules = ToolRules(rules, "acp.permissions")
+        self._overrides = Overrides(kind=self._rules.kinds) if self._rules.kinds else None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        """Say what kinds the tools are, before the model calls them."""
+        self._say_kinds()
+        return handler(request)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """The same."""
+        self._say_kinds()
+        return await handler(request)
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
+    ) -> Result:
+        """Run the tool if it may."""
+        served = current()
+        wishes = None if served is None else self._wishes(served, request)
+        if served is None or wishes is None:
+            return handler(request)
+        tool = requested_tool(served, request)
+        decision = permit_and_wait(served, request.tool_call, tool, **wishes)
+        if not decision.runs:
+            return decision.message_for(request.tool_call)
+        return with_note(handler(as_decided(request, decision)), decision)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Result:
+        """Run the tool if it may."""
+        served = current()
+        wishes = None if served is None else self._wishes(served, request)
+        if served is None or wishes is None:
+            return await handler(request)
+        decision = await permit(served, request.tool_call, requested_tool(served, request), **wishes)
+        if not decision.runs:
+            return decision.message_for(request.tool_call)
+        return with_note(await handler(as_decided(request, decision)), decision)
+
+    def _say_kinds(self) -> None:
+        served = current()
+        if served is not None and self._overrides is not None:
+            served.presentation.prefer(self._overrides)
+
+    def _wishes(self, served: Current, request: ToolCallRequest) -> dict[str, Any] | None:
+        return wishes_of(self._rules, served, request, "acp.permissions")
+
+
+def wishes_of(
+    rules: ToolRules, served: Current, request: ToolCallRequest, where: str
+) -> dict[str, Any] | None:
+    """What the rules want to be done about a call, as `permit` takes it; None if that is nothing."""
+    call, tool = request.tool_call, requested_tool(served, request)
+    found = rules.of(call["name"], served.presentation.kind(call["name"], tool, call["args"]))
+    if found is None:
+        return None  # it runs, unless the user has said otherwise, which is looked at for every tool
+    rule = found.rule
+    because = f"{where} denies `{found.pattern}`"
+    return {
+        "effect": rule.effect,
+        "decisions": rule.decisions,
+        "because": because,
+        "message": rule.message,
+    }
+
+
+def requested_tool(served: Current, request: ToolCallRequest) -> BaseTool | None:
+    """The tool that is called, also one that was added for the session."""
+    return request.tool or served.tools.get(request.tool_call["name"])
+
+
+def as_decided(request: ToolCallRequest, decision: Decision) -> ToolCallRequest:
+    """The call with the arguments that it may run with."""
+    if decision.name != "edit":
+        return request
+    return request.override(tool_call={**request.tool_call, "args": decision.args})
+
+
+def with_note(result: Result, decision: Decision) -> Result:
+    """The result; the model is told if the user has changed its call, or it would take it for a mistake."""
+    if decision.name != "edit" or not isinstance(result, ToolMessage):
+        return result
+    note = "The user has changed the arguments of this call before it ran."
+    text: Any = result.content
+    content = f"{note}\n\n{text}" if isinstance(text, str) else [{"type": "text", "text": note}, *text]
+    return result.model_copy(update={"content": content})
+
+
+# `acp.session(…)`: a part of the graph's state, kept with the session as its agent's memory.
+#
+# It is saved with the turn and survives restarts and forks; no update tells of it.
+
+
+Snapshots: TypeAlias = Literal["none", "initial", "final", "all"]
+SNAPSHOTS: tuple[str, ...] = get_args(Snapshots)
+KEPT = "kept"
+"""Where in the agent's memory of a session the mapped states are, by their ids."""
+
+State: TypeAlias = Mapping[str, Any]
+
+
+class SessionMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Keeps what `state` makes of the graph's state, under `id`: a name, or a function of the state.
+
+    Without `state` all of it but the messages is kept, without `id` the session's own. `snapshots` says
+    when: before the first model call of a prompt ("initial"), after the agent is done ("final"), at each
+    model call too ("all"), or never ("none"). `acp.kept(id)` reads it.
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str | Callable[[State], str] | None = None,
+        state: Callable[[State], Any] | None = None,
+        snapshots: Snapshots = "final",
+    ) -> None:
+        super().__init__()
+        if snapshots not in SNAPSHOTS:
+            nearest = difflib.get_close_matches(str(snapshots), SNAPSHOTS, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(SNAPSHOTS)}"
+            raise ValueError(f"`snapshots` of acp.session is not {snapshots!r:.100}: {hint}")
+        self._id = id
+        self._map = state or _without_messages
+        self._snapshots = snapshots
+        self._begun: WeakSet[Turn] = WeakSet()
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        """Keep the state as it is before the model is called."""
+        self._before_model(request.state)
+        return handler(request)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """The same."""
+        self._before_model(request.state)
+        return await handler(request)
+
+    def after_agent(self, state: State, runtime: Runtime[Any]) -> None:
+        """Keep the state as it is in the end."""
+        served = current()
+        if served is not None and self._snapshots in ("final", "all"):
+            self._keep(served, state)
+
+    async def aafter_agent(self, state: State, runtime: Runtime[Any]) -> None:
+        """The same."""
+        self.after_agent(state, runtime)
+
+    def _before_model(self, state: State) -> None:
+        served = current()
+        if served is None or self._snapshots not in ("initial", "all"):
+            return
+        if self._snapshots == "all" or served.turn not in self._begun:
+            self._begun.add(served.turn)
+            self._keep(served, state)
+
+    def _keep(self, served: Current, state: State) -> None:
+        name = self._id(state) if callable(self._id) else self._id or served.session.id
+        served.call_on_loop(_put, served.session, str(name), json_value(self._map(state)))
+
+
+def kept(id: str | None = None) -> Any:
+    """What `acp.session` kept under this id, or under the session's own; None if that is nothing."""
+    served = current()
+    if served is None:
+        return None
+    return _kept_in(served.session).get(id or served.session.id)
+
+
+def _put(session: Session, name: str, value: Any) -> None:
+    memory = session.state if isinstance(session.state, Mapping) else {}
+    session.state = {**memory, KEPT: {**_kept_in(session), name: value}}
+
+
+def _kept_in(session: Session) -> Mapping[str, Any]:
+    kept = session.state.get(KEPT) if isinstance(session.state, Mapping) else None
+    return kept if isinstance(kept, Mapping) else {}
+
+
+def _without_messages(state: State) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name != "messages"}
+
+
+# `acp.tools(…)`: how tool calls look in the editor, and the tools of the session's MCP servers.
+
+
+log = logging.getLogger("coupler.langchain")
+
+
+class ToolsMiddleware(AgentMiddleware[Any, Any, Any]):
+    """Presents tool calls as their author wants, and gives the agent the editor's MCP tools.
+
+    `kind`, `title`, `content` and `locations` are functions, or mappings from patterns of tool names.
+    `starts` says which calls are shown while they run, `results` of which it is shown what they returned.
+    With `mcp` the tools of the session's MCP servers are offered to the model; `prefix` says when the
+    server's name stands before a tool's: on "collision", "always" or "never".
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: KindOverride | None = None,
+        title: TitleOverride | None = None,
+        content: ContentOverride | None = None,
+        locations: LocationsOverride | None = None,
+        starts: Which = True,
+        results: Which = True,
+        mcp: bool = True,
+        prefix: Prefix = "collision",
+    ) -> None:
+        super().__init__()
+        self._name = own_name("acp.tools")
+        self._overrides = Overrides(
+            kind=kind, title=title, content=content, locations=locations, starts=starts, results=results
+        )
+        self._offers_mcp = mcp
+        self._prefix = checked(prefix)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Any]) -> Any:
+        """Have the calls of this model shown as wanted, and offer the MCP servers' tools to it."""
+        served = current()
+        if served is None:
+            return handler(request)
+        self._prepare(served, request)
+        if self._offers_mcp and served.session.servers.names:
+            try:
+                request = _with(served.wait_for(self._found(served, request)), served, request)
+            except HeldUpError as error:
+                log.warning("the tools of MCP servers are left out: %s", error)
+        return handler(request)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """The same for code that is awaited."""
+        served = current()
+        if served is None:
+            return await handler(request)
+        self._prepare(served, request)
+        if self._offers_mcp:
+            request = _with(await self._found(served, request), served, request)
+        return await handler(request)
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Result]
+    ) -> Result:
+        """Run the tool, also one that was added for the session."""
+        return handler(_completed(request))
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Result]]
+    ) -> Result:
+        """Run the tool, also one that was added for the session."""
+        return await handler(_completed(request))
+
+    async def _found(self, served: Current, request: ModelRequest[Any]) -> list[BaseTool]:
+        return await mcp_tools(served.session, self._prefix, taken=names_of(request.tools))
+
+    def _prepare(self, served: Current, request: ModelRequest[Any]) -> None:
+        served.presentation.prefer(self._overrides)
+        for tool in request.tools:
+            if isinstance(tool, BaseTool):
+                served.tools.setdefault(tool.name, tool)
+
+
+def names_of(tools: Iterable[BaseTool | dict[str, Any]]) -> set[str]:
+    """The names that tools have; a provider's own may have none."""
+    return {tool.name if isinstance(tool, BaseTool) else str(tool.get("name", "")) for tool in tools}
+
+
+def _with(found: list[BaseTool], served: Current, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    """The request with those of the tools that the mode has."""
+    served.tools.update({tool.name: tool for tool in found})
+    offered = [tool for tool in found if served.offers is None or served.offers(tool)]
+    return request.override(tools=[*request.tools, *offered]) if offered else request
+
+
+def _completed(request: ToolCallRequest) -> ToolCallRequest:
+    if request.tool is not None:
+        return request
+    served = current()
+    tool = requested_tool(served, request) if served is not None else None
+    return request if tool is None else request.override(tool=tool)
+
+
+# Names of middleware: LangChain wants each in an agent to have its own.
+
+
+_made: Counter[str] = Counter()
+
+
+def own_name(name: str) -> str:
+    """The name, with a number from the second use on.
+
+    Only for middleware without nodes of its own: those are named in checkpoints, which outlive the process.
+    """
+    _made[name] += 1
+    return name if _made[name] == 1 else f"{name} {_made[name]}"
+
+
+# What the middleware of a finished graph declares for its sessions: modes and options.
+#
+# A compiled graph does not keep what it was made of, but for the schema of its state. So middleware that
+# declares something marks the schema: the mark is no part of the state, and costs nothing when the graph
+# runs.
+
+
+BEGINNING = "coupler_declares_"
+"""How the keys of marks begin."""
+
+
+class Declaring(Protocol):
+    """Middleware that declares something."""
+
+    @property
+    def declared(self) -> Declared: ...
+
+
+class Declared(NamedTuple):
+    """What sessions of an agent have: modes, the first of which they begin in, and options."""
+
+    modes: tuple[Mode, ...] = ()
+    options: tuple[Option, ...] = ()
+
+
+class Mark:
+    """Stands in the schema of a graph's state for the middleware that put it there."""
+
+    def __init__(self, middleware: Declaring) -> None:
+        self.middleware = middleware
+
+
+def marked_schema(what: str, middleware: Declaring) -> type[Any]:
+    """A schema of the state with nothing in it but the mark of this middleware."""
+    key = f"{BEGINNING}{what}"
+    annotation = NotRequired[Annotated[Any, Mark(middleware), PrivateStateAttr]]
+    make: Any = TypedDict  # by its name, which type checkers do not know before
+    schema: type[Any] = make(f"Declares_{what}", {key: annotation})
+    return schema
+
+
+def declared_in(graph: Pregel[Any, Any, Any, Any]) -> Declared:
+    """What the middleware of the graph declares."""
+    schema = getattr(getattr(graph, "builder", None), "state_schema", None)
+    modes: list[Mode] = []
+    options: list[Option] = []
+    for key, annotation in getattr(schema, "__annotations__", {}).items():
+        mark = _mark(annotation) if key.startswith(BEGINNING) else None
+        if mark is not None:
+            declared = mark.middleware.declared
+            modes += declared.modes
+            options += declared.options
+    return Declared(tuple(modes), tuple(options))
+
+
+def _mark(annotation: Any) -> Mark | None:
+    """The mark in an annotation, which may be wrapped."""
+    for part in getattr(annotation, "__metadata__", ()):
+        if isinstance(part, Mark):
+            return part
+    return next((found for part in get_args(annotation) if (found := _mark(part)) is not None), None)
+
+
+# Messages with a text added behind what they have: content is one text, or a list of blocks.
+
+
+M = TypeVar("M", bound=BaseMessage)
+
+
+def with_text(message: M, text: str) -> M:
+    """The same message, and a paragraph more."""
+    content: Any = message.content
+    if isinstance(content, str):
+        more: Any = f"{content}\n\n{text}" if content else text
+    else:
+        more = [*content, {"type": "text", "text": text}]
+    return message.model_copy(update={"content": more})
+
+
+def with_prompt(message: SystemMessage | None, prompt: str) -> SystemMessage:
+    """The system message, and what else the model is to heed."""
+    return SystemMessage(prompt) if message is None else with_text(message, prompt)

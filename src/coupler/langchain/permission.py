@@ -1,0 +1,538 @@
+"""Whether a model's tool call may run: what its author wants, judged by the session's one permission engine.
+
+The author says allow, ask or deny. A rule of `coupler.toml` or a remembered choice against the call counts
+in any case; one for it saves the question. The user is asked under the call's own id, once, and may approve,
+change the arguments, reject, or answer in the tool's place, as far as the author lets them. A no is a result
+that the model reads, and never the end of the turn.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast, get_args
+
+import msgspec
+from langchain_core.messages import ToolMessage
+from msgspec import UNSET
+
+from coupler.agent.content import json_value
+from coupler.agent.elicitation import Form
+from coupler.fields import readable
+from coupler.fields.form_fields import MOST_FIELDS, Field, FormError, TextField
+from coupler.fields.schema_forms import outline
+from coupler.langchain.current import HeldUpError
+from coupler.langchain.presentation import KINDS, about_tool, checked_kind
+from coupler.langchain.tool_arguments import Arguments, Judged
+from coupler.langchain.tool_calls import Edit, JoinedCall
+from coupler.permission.action import Action
+from coupler.schema.v1 import PermissionOption, PermissionToolCall, ToolKind
+
+if TYPE_CHECKING:
+    from langchain_core.messages import ToolCall
+    from langchain_core.tools import BaseTool
+
+    from coupler.agent.permission import Permitting
+    from coupler.langchain.current import Current
+    from coupler.langchain.tool_calls import ToolCalls
+    from coupler.permission.engine import Verdict
+
+
+Effect: TypeAlias = Literal["allow", "ask", "deny"]
+DecisionName: TypeAlias = Literal["approve", "edit", "reject", "respond"]
+
+EFFECTS: tuple[str, ...] = get_args(Effect)
+DECISIONS: tuple[str, ...] = get_args(DecisionName)
+USUAL: tuple[DecisionName, ...] = ("approve", "reject")
+
+NOT_BY_THE_USER = "not permitted by the user"
+NOBODY_HEARS = f"not permitted: {HeldUpError()}"
+RESULT = "What is the model to read as the result?"
+NO_FORMS = "not permitted: the decisions that are allowed need a form, and the client cannot show one"
+
+OPTIONS = {
+    "approve": PermissionOption("approve", "Approve", "allow_once"),
+    "edit": PermissionOption("edit", "Change the arguments first", "allow_once"),
+    "reject": PermissionOption("reject", "Reject", "reject_once"),
+    # What the user answers stands for the tool's result: it does not run.
+    "respond": PermissionOption("respond", "Answer in its place", "reject_once"),
+}
+NEED_FORMS = frozenset({"edit", "respond"})
+
+
+class Decision(NamedTuple):
+    """What is to be done with a call."""
+
+    name: DecisionName
+    args: dict[str, Any]
+    """What the tool is to be called with."""
+    text: str = ""
+    """Why not, or what the user answers in the tool's place."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the tool is to run."""
+        return self.name in ("approve", "edit")
+
+    def message_for(self, call: ToolCall) -> ToolMessage:
+        """What the model reads in place of the tool's result."""
+        if self.name == "respond":
+            return ToolMessage(self.text, name=call["name"], tool_call_id=call["id"] or "")
+        return refusal(call, self.text)
+
+
+def refusal(call: ToolCall, reason: str) -> ToolMessage:
+    """What the model reads of a call that did not run."""
+    told = f"`{call['name']}` was not run: {reason}. Go on without it, and do not try the same again."
+    return ToolMessage(told, name=call["name"], tool_call_id=call["id"] or "", status="error")
+
+
+async def permit(
+    current: Current,
+    call: ToolCall,
+    tool: BaseTool | None,
+    *,
+    effect: Effect | None,
+    decisions: Collection[DecisionName] = USUAL,
+    because: str | None = None,
+    message: str | None = None,
+) -> Decision:
+    """Decide about a call.
+
+    Without an `effect` a tool runs unless the user has said otherwise; one that asks for itself is left to
+    do so. `because` says whose wish a denial is, `message` is shown with a question.
+    """
+    args = dict(call["args"])
+    if effect == "deny":
+        return Decision("reject", args, f"not permitted: {because or 'it is denied'}")
+    if not current.is_on_loop:
+        # A plain tool may run an agent in a loop of its own, and the user is asked from the turn's.
+        wishes: dict[str, Any] = {"effect": effect, "decisions": decisions, "message": message}
+        return await current.on_loop(permit(current, call, tool, **wishes))
+    calls, parent = current.calls, current.call_id
+    key = calls.key(call["id"] or "", parent)
+    if (edit := calls.edited.get(key)) is not None and edit[:2] == (call["name"], args):
+        return Decision("edit", dict(edit.after))
+    # What was decided before was decided about this tool and these arguments: others are a new question.
+    calls.withdraw(key, call["name"], args)
+    calls.announce(key, call["name"], args, parent=parent)
+    if key in calls.refused:
+        return Decision("reject", args, calls.refused[key])
+    if effect is None and (asks_itself(tool) or key in calls.permitted):
+        return Decision("approve", args)
+    action = action_of(current, call["name"], tool, args, is_gated=effect == "ask")
+    permitting = current.session.project.permitting()
+    verdict = await permitting.judge(action)
+    if verdict.decision == "deny":
+        return Decision("reject", args, f"not permitted: {verdict.reason}")
+    is_open = verdict.decision == "ask" and key not in calls.approved
+    if is_open and (effect == "ask" or _is_against(verdict, permitting)):
+        return await _asked(current, key, call, tool, action, decisions, message)
+    if effect is not None:
+        calls.permitted.add(key)
+    return Decision("approve", args)
+
+
+def permit_and_wait(current: Current, call: ToolCall, tool: BaseTool | None, **wishes: Any) -> Decision:
+    """The same for agents that are run by plain functions, which are in threads."""
+    try:
+        return current.wait_for(permit(current, call, tool, **wishes))
+    except HeldUpError:
+        return Decision("reject", dict(call["args"]), NOBODY_HEARS)
+
+
+def judge_now(current: Current, call: ToolCall) -> str | None:
+    """Why a tool may not run that is run where nobody can wait for an answer; None if it may."""
+    calls, key = current.calls, current.calls.key(call["id"] or "", current.call_id)
+    if key in calls.refused:
+        return calls.refused[key]
+    action = action_of(current, call["name"], None, call["args"], is_gated=False)
+    permitting = current.session.project.permitting()
+    verdict = permitting.judge_now(action)
+    if verdict.decision == "deny":
+        return f"not permitted: {verdict.reason}"
+    is_open = verdict.decision == "ask" and key not in calls.approved
+    return NOBODY_HEARS if is_open and _is_against(verdict, permitting) else None
+
+
+def action_of(
+    current: Current, name: str, tool: BaseTool | None, args: Arguments, *, is_gated: bool
+) -> Action:
+    """The call as it is judged: every path, command and address that its arguments name."""
+    session, about = current.session, about_tool(tool)
+    kind = current.presentation.kind(name, tool, args)
+    server = about.get("server")
+    judged = Judged(args, kind, session.cwd)
+    return Action(
+        kind=kind,
+        name=str(about.get("tool") or name),
+        server=str(server) if server is not None else None,
+        paths=judged.paths,
+        command=judged.command,
+        urls=judged.addresses,
+        cwd=session.cwd,
+        roots=session.roots,
+        is_gated=is_gated,
+    )
+
+
+def asks_itself(tool: BaseTool | None) -> bool:
+    """Whether a tool asks the engine before it does something: those of MCP servers and of the editor do."""
+    about = about_tool(tool)
+    return "server" in about or bool(about.get("asks"))
+
+
+def _is_against(verdict: Verdict, permitting: Permitting) -> bool:
+    """Whether somebody wants to be asked, or might: what cannot be judged may be what a rule means."""
+    return verdict.is_ruled or (verdict.is_doubtful and permitting.has_restrictions)
+
+
+async def _asked(
+    current: Current,
+    key: str,
+    call: ToolCall,
+    tool: BaseTool | None,
+    action: Action,
+    decisions: Collection[DecisionName],
+    message: str | None,
+) -> Decision:
+    args = dict(call["args"])
+    has_forms = current.turn.editor.offers("elicitation.form")
+    offered = [name for name in DECISIONS if name in decisions and (has_forms or name not in NEED_FORMS)]
+    if offered in ([], ["reject"]):
+        return Decision("reject", args, NO_FORMS if NEED_FORMS & {*decisions} else NOT_BY_THE_USER)
+    # Yes and no are the engine's own question, with all that can be remembered of the answer.
+    own = () if {*offered} == {*USUAL} else tuple(OPTIONS[name] for name in offered)
+    always = [
+        kind for name, kind in (("approve", "allow_always"), ("reject", "reject_always")) if name in offered
+    ]
+    current.calls.wait(key)
+    permission = await current.session.project.permitting().decide(
+        current.turn, _as_asked(current, key, call, tool, message), action, None, own, always
+    )
+    if permission.option in NEED_FORMS:
+        return await _filled_in(current, key, call, tool, permission.option)
+    if not permission.is_given:
+        return Decision("reject", args, permission.reason)
+    _go_on(current.calls, key, call["name"], args)
+    return Decision("approve", args)
+
+
+async def _filled_in(
+    current: Current, key: str, call: ToolCall, tool: BaseTool | None, option: str | None
+) -> Decision:
+    """What the user writes: other arguments, or the result itself."""
+    args, name = dict(call["args"]), call["name"]
+    form: Any = str if option == "respond" else arguments_form(tool, args)
+    if form is None:
+        _go_on(current.calls, key, name, args)  # there is nothing that could be changed
+        return Decision("approve", args)
+    title = current.presentation.title(name, tool, args)
+    kind = current.presentation.kind(name, tool, args)
+    async with JoinedCall(current, key, title, kind=kind, name=name):
+        try:
+            answer = await current.turn.ask(f"{title}\n\n{RESULT}" if option == "respond" else title, form)
+        except ValueError as error:
+            return Decision("reject", args, f"not permitted: the user could not be asked: {error}")
+    if not answer.accepted:
+        return Decision("reject", args, NOT_BY_THE_USER)
+    if option == "respond":
+        return Decision("respond", args, str(answer.value))
+    changed: dict[str, Any] = dict(answer.value or args)
+    # The user has seen and written it all; but what a rule denies is denied to them as well.
+    action = action_of(current, name, tool, changed, is_gated=True)
+    verdict = await current.session.project.permitting().judge(action)
+    if verdict.decision == "deny":
+        return Decision("reject", args, f"not permitted: {verdict.reason}")
+    if changed == args:
+        _go_on(current.calls, key, name, args)
+        return Decision("approve", args)
+    current.calls.rewrite(key, changed)
+    current.calls.edited[key] = Edit(name, args, changed)
+    _go_on(current.calls, key, name, changed)
+    return Decision("edit", changed)
+
+
+def _as_asked(
+    current: Current, key: str, call: ToolCall, tool: BaseTool | None, message: str | None
+) -> PermissionToolCall:
+    name, args, calls = call["name"], call["args"], current.calls
+    client_id = calls.show(key)
+    shown = [*current.session.outlet.ledger.content(client_id)]
+    shown += [item for item in current.presentation.preview(name, args) if item not in shown]
+    if message is not None:
+        shown.insert(0, _text(message))
+    return PermissionToolCall(
+        client_id,
+        kind=current.presentation.kind(name, tool, args),
+        status="pending",
+        title=current.presentation.title(name, tool, args),
+        name=name,
+        content=tuple(shown) or UNSET,
+        locations=current.presentation.locations(name, args) or UNSET,
+        raw_input=json_value(args),
+    )
+
+
+def _text(message: str) -> Any:
+    from coupler.agent.tool_call import text_content
+
+    return text_content(message)
+
+
+def _go_on(calls: ToolCalls, key: str, name: str, args: dict[str, Any]) -> None:
+    # Another call with the same id may have been told meanwhile: what was asked about was this one.
+    if calls.is_like(key, name, args):
+        calls.approved.add(key)
+        calls.permitted.add(key)
+    calls.run(key)
+
+
+# What the author of an agent wants to be asked about: rules by patterns of tool names or by kinds.
+#
+#     {"delete_*": "deny", "kind:execute": "ask", "write_file": Rule("ask", decisions=("approve", "edit"))}
+#
+# The first pattern that fits a tool counts.
+
+
+KIND = "kind:"
+"""How a pattern begins that means all tools of a kind."""
+
+
+class Rule:
+    """What holds for the tools of a pattern: allow, ask or deny, and what may be decided when asked."""
+
+    def __init__(
+        self,
+        effect: Effect,
+        *,
+        kind: ToolKind | None = None,
+        decisions: Iterable[DecisionName] = USUAL,
+        message: str | None = None,
+    ) -> None:
+        """`kind` is what these tools are, `message` is shown with the question."""
+        self.effect = cast(Effect, _one_of(effect, EFFECTS, "effect"))
+        self.kind = None if kind is None else checked_kind(kind, "kind")
+        self.decisions = _decisions(decisions)
+        self.message = message
+
+    def __repr__(self) -> str:
+        return f"Rule({self.effect!r})"
+
+
+RuleLike: TypeAlias = Effect | Rule | Mapping[str, Any]
+
+
+class Found(NamedTuple):
+    """The rule for a tool, and the pattern that it was found by."""
+
+    pattern: str
+    rule: Rule
+
+
+class ToolRules:
+    """Rules in the order in which they were written."""
+
+    def __init__(self, rules: Mapping[str, RuleLike], where: str) -> None:
+        if not isinstance(rules, Mapping):
+            raise TypeError(
+                f"{where} takes a mapping from patterns of tool names to rules, not {rules!r:.100}"
+            )
+        self._rules = {
+            _pattern(pattern, where): _rule(rule, pattern, where) for pattern, rule in rules.items()
+        }
+
+    def of(self, name: str, kind: str) -> Found | None:
+        """The rule for a tool of this name and kind."""
+        for pattern, rule in self._rules.items():
+            if fits(pattern, name, kind):
+                return Found(pattern, rule)
+        return None
+
+    @property
+    def kinds(self) -> dict[str, ToolKind]:
+        """What the rules say the tools are, by pattern."""
+        return {
+            pattern: rule.kind
+            for pattern, rule in self._rules.items()
+            if rule.kind is not None and not pattern.startswith(KIND)
+        }
+
+
+def fits(pattern: str, name: str, kind: str) -> bool:
+    """Whether a pattern means a tool of this name and kind."""
+    if pattern.startswith(KIND):
+        return pattern.removeprefix(KIND) == kind
+    return fnmatchcase(name, pattern)
+
+
+def _pattern(pattern: object, where: str) -> str:
+    """The pattern, if it can mean something."""
+    if not isinstance(pattern, str) or not pattern.strip():
+        raise TypeError(
+            f"{where}: a pattern is the name of a tool, with `*` for any letters, not {pattern!r:.100}"
+        )
+    if pattern.startswith(KIND):
+        checked_kind(pattern.removeprefix(KIND), where)
+    elif ":" in pattern:
+        kinds = ", ".join(f"{KIND}{kind}" for kind in KINDS)
+        raise ValueError(f"{where}: {pattern!r:.100} means no tool: write its name, or one of {kinds}")
+    return pattern
+
+
+def checked_pattern(pattern: object, where: str) -> str:
+    """The same for lists of patterns."""
+    return _pattern(pattern, where)
+
+
+def _rule(rule: object, pattern: str, where: str) -> Rule:
+    what = f"{where}: the rule for {pattern!r:.100}"
+    if isinstance(rule, Rule):
+        return rule
+    if isinstance(rule, str):
+        return Rule(cast(Effect, _one_of(rule, EFFECTS, what)))
+    if not isinstance(rule, Mapping):
+        raise TypeError(f"{what} is allow, ask, deny or made with acp.Rule(…), not {rule!r:.100}")
+    known = ("effect", "kind", "decisions", "message")
+    for key in rule:
+        _one_of(key, known, f"{what} has a key that")
+    if "effect" not in rule:
+        raise ValueError(f"{what} has no `effect`: write allow, ask or deny")
+    return Rule(**rule)
+
+
+def _decisions(decisions: Iterable[str]) -> tuple[DecisionName, ...]:
+    if isinstance(decisions, str):
+        decisions = (decisions,)
+    chosen = tuple(cast(DecisionName, _one_of(each, DECISIONS, "a decision")) for each in decisions)
+    if not chosen:
+        raise ValueError(f"`decisions` is empty: name some of {', '.join(DECISIONS)}, or deny the tool")
+    return chosen
+
+
+def _one_of(word: object, words: tuple[str, ...], what: str) -> str:
+    if word in words:
+        return str(word)
+    nearest = difflib.get_close_matches(str(word), words, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(words)}"
+    raise ValueError(f"{what} is not {word!r:.100}: {hint}")
+
+
+# The arguments of a tool call as a form, for a user who wants to change them before the tool runs.
+#
+# Fields come from the tool's own schema, filled in with what the model wrote. What a form cannot show is
+# written as JSON; what looks like a secret is not shown, and stays as it is.
+
+
+LONGEST_PROBLEM = 300
+"""Characters of what a tool finds wrong with its arguments."""
+
+
+def arguments_form(tool: BaseTool | None, args: Arguments) -> Form[dict[str, Any]] | None:
+    """The form; None if there is nothing in it that a user could change."""
+    schema = _schema(tool, args)
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return None
+    required = schema.get("required") or ()
+    fields = [_field(name, part, schema, args, name in required) for name, part in properties.items()]
+    shown = [field for field in fields if field is not None and _is_showable(field)][:MOST_FIELDS]
+    if not shown:
+        return None
+
+    def build(values: dict[str, Any]) -> dict[str, Any]:
+        changed = {**args, **values}
+        _check(tool, changed)
+        return changed
+
+    return Form(shown, build)
+
+
+def _schema(tool: BaseTool | None, args: Arguments) -> Mapping[str, Any]:
+    schema: Any = tool.tool_call_schema if tool is not None else None
+    if isinstance(schema, Mapping):
+        return schema
+    if hasattr(schema, "model_json_schema"):
+        found: Mapping[str, Any] = schema.model_json_schema()
+        return found
+    return {"properties": {name: _schema_of(value) for name, value in args.items()}}
+
+
+def _schema_of(value: object) -> dict[str, Any]:
+    """The schema of a value of a tool that has none, or is not known."""
+    match value:
+        case bool():
+            return {"type": "boolean"}
+        case int():
+            return {"type": "integer"}
+        case float():
+            return {"type": "number"}
+        case str():
+            return {"type": "string"}
+    return {}
+
+
+def _field(name: str, part: Any, schema: Mapping[str, Any], args: Arguments, required: bool) -> Field | None:
+    """One argument as a field, filled in if what the model wrote fits it."""
+    definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    alone = {
+        "type": "object",
+        "properties": {name: part},
+        "required": [name] if required else [],
+        **definitions,
+    }
+    try:
+        [field] = outline(alone).fields
+    except ValueError:
+        return _json_field(name, args, required)
+    if args.get(name) is None:
+        return field
+    try:
+        filled = field.with_default(args[name])
+        return filled if field.required else msgspec.structs.replace(filled, absent=args[name])
+    except (ValueError, TypeError):
+        return field
+
+
+def _json_field(name: str, args: Arguments, required: bool) -> TextField:
+    given = name in args
+    return TextField(
+        name=name,
+        keyword=name,
+        title=readable(name),
+        description="Written as JSON.",
+        required=required,
+        default=msgspec.json.encode(args[name]).decode() if given else msgspec.UNSET,
+        absent=args[name] if given else msgspec.UNSET,
+        make=lambda text: _parsed(text, name),
+    )
+
+
+def _parsed(text: str, name: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        raise FormError("expected JSON", name) from None
+
+
+def _is_showable(field: Field) -> bool:
+    try:
+        Form([field], dict)
+    except ValueError:
+        return False
+    return True
+
+
+def _check(tool: BaseTool | None, args: dict[str, Any]) -> None:
+    """Raise if the tool would refuse the arguments, so that the user is asked again."""
+    schema: Any = tool.tool_call_schema if tool is not None else None
+    if not hasattr(schema, "model_validate"):
+        return
+    try:
+        schema.model_validate(args)
+    except ValueError as error:
+        errors = getattr(error, "errors", None)
+        first = next(iter(errors()), None) if callable(errors) else None
+        told = f"{first['loc'][0] if first['loc'] else 'it'}: {first['msg']}" if first else str(error)
+        raise FormError(told[:LONGEST_PROBLEM]) from None

@@ -1,0 +1,470 @@
+"""How a tool call looks in an editor: its kind, title, places and content.
+
+The one place that decides that. What the author wants (`acp.tools(…)`) goes first; the rest is found in the
+tool and its arguments, which may be incomplete while the model still writes them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, get_args
+
+from msgspec import UNSET
+
+from coupler.agent.errors import describe
+from coupler.fields import readable
+from coupler.langchain.tool_arguments import (
+    Arguments,
+    absolute,
+    changes_in,
+    in_short,
+    key_argument,
+    locations_in,
+    relative,
+)
+from coupler.schema.v1 import (
+    Content,
+    ContentBlock,
+    Diff,
+    Terminal,
+    TextContent,
+    ToolCallContent,
+    ToolCallLocation,
+    ToolKind,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.messages import ToolMessage
+    from langchain_core.tools import BaseTool
+
+    from coupler.langchain.listener import Filters
+
+
+class Presentation:
+    """The look of the tool calls of one prompt."""
+
+    def __init__(self, cwd: str, roots: Sequence[str] = (), filters: Filters | None = None) -> None:
+        """`filters` take out of calls what nobody may see, if there is anything of the kind."""
+        self._filters = filters
+        self._cwd = cwd
+        self._roots = tuple(roots) or (cwd,)
+        self._overrides: list[Overrides] = []
+
+    def prefer(self, overrides: Overrides) -> None:
+        """Take these wishes into account, after those that were there before. Twice is once."""
+        if overrides not in self._overrides:
+            self._overrides.append(overrides)
+
+    def kind(self, name: str, tool: BaseTool | None, args: Arguments) -> ToolKind:
+        """The kind of the call."""
+        for overrides in self._overrides:
+            if (kind := overrides.kind(name, args)) is not None:
+                return kind
+        return kind_of(name, tool)
+
+    def title(self, name: str, tool: BaseTool | None, args: Arguments, partial: bool = False) -> str:
+        """The call in one line: what the tool is called, and the argument that matters most.
+
+        With `partial` the model still writes the last of the arguments.
+        """
+        known = _without_last(args) if partial else args
+        for overrides in self._overrides:
+            if (title := overrides.title(name, known)) is not None:
+                return title
+        if (title := own_title(tool, known, self._cwd)) is not None:
+            return title
+        about = about_tool(tool)
+        own = about.get("title") or readable(str(about.get("tool") or name)) or name
+        called = f"{about['server']}: {own}" if about.get("server") else str(own)
+        key = key_argument(known, self._cwd)
+        title = f"{called}: {key}" if key is not None else called
+        return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
+
+    def locations(
+        self, name: str, args: Arguments, partial: bool = False, found: tuple[ToolCallLocation, ...] = ()
+    ) -> tuple[ToolCallLocation, ...]:
+        """The files that the call works on, absolute; `found` are those that the tool itself has told."""
+        known = _without_last(args) if partial else args
+        for overrides in self._overrides:
+            if (places := overrides.locations(name, known)) is not None:
+                return tuple(
+                    ToolCallLocation(absolute(path, self._cwd), UNSET if line is None else line)
+                    for path, line in places
+                )
+        return found or locations_in(known, self.kind(name, None, known), self._cwd)
+
+    def arguments(self, args: Arguments) -> Arguments:
+        """What may be shown of a call's arguments."""
+        return self._filters.arguments(args) if self._filters is not None else args
+
+    def output(self, id: str, piece: str) -> str:
+        """What may be shown now of what a call puts out while it runs."""
+        return str(self._filters.output(id, piece)) if self._filters is not None else piece
+
+    def preview(self, name: str, args: Arguments) -> list[ToolCallContent]:
+        """What the call is going to change, as its arguments describe it; asked before it runs."""
+        if self.kind(name, None, args) != "edit":
+            return []
+        return [*changes_in(args, self._cwd, self._roots)]
+
+    def content(self, name: str, args: Arguments, message: ToolMessage) -> list[ToolCallContent] | None:
+        """What the author wants to be shown of the result; None if nothing special."""
+        for overrides in self._overrides:
+            if (content := overrides.content(name, args, message)) is not None:
+                return content
+        return None
+
+    def starts(self, name: str) -> bool:
+        """Whether calls are shown from their beginning on, and not only once they are over."""
+        return all(overrides.starts(name) for overrides in self._overrides)
+
+    def results(self, name: str) -> bool:
+        """Whether it is shown what calls returned, and not only that they did."""
+        return all(overrides.results(name) for overrides in self._overrides)
+
+
+def _without_last(args: Arguments) -> Mapping[str, Any]:
+    return dict(list(args.items())[:-1])
+
+
+# What the author of an agent wants to be shown of its tools in another way, tool by tool.
+#
+# Each is a function, or a mapping from patterns of tool names to what is wanted of these tools. It is checked
+# where it is written; what a function returns is checked each time, and whatever is wrong with it costs a
+# line in the log and never the turn.
+
+
+log = logging.getLogger("coupler.langchain")
+
+T = TypeVar("T")
+
+LONGEST_TITLE = 200
+"""Characters of a title."""
+
+KindOverride: TypeAlias = Mapping[str, ToolKind] | Callable[[str, Arguments], ToolKind | None]
+TitleOverride: TypeAlias = (
+    Mapping[str, str | Callable[[Arguments], str | None]] | Callable[[str, Arguments], str | None]
+)
+Shown: TypeAlias = (
+    str | ContentBlock | ToolCallContent | Sequence[str | ContentBlock | ToolCallContent] | None
+)
+ContentOverride: TypeAlias = (
+    Mapping[str, Callable[[Arguments, "ToolMessage"], Shown]]
+    | Callable[[str, Arguments, "ToolMessage"], Shown]
+)
+Places: TypeAlias = Iterable[str | tuple[str, int] | ToolCallLocation] | str | None
+LocationsOverride: TypeAlias = (
+    Mapping[str, str | Sequence[str] | Callable[[Arguments], Places]] | Callable[[str, Arguments], Places]
+)
+Which: TypeAlias = bool | str | Iterable[str]
+"""All tools or none, or those with a name that fits a pattern."""
+
+
+class Overrides:
+    """What one `acp.tools(…)` says. Each question is answered with None where it says nothing."""
+
+    def __init__(
+        self,
+        *,
+        kind: KindOverride | None = None,
+        title: TitleOverride | None = None,
+        content: ContentOverride | None = None,
+        locations: LocationsOverride | None = None,
+        starts: Which = True,
+        results: Which = True,
+    ) -> None:
+        self._kind = _Wish(kind, "kind", (str,))
+        self._title = _Wish(title, "title", (str, Callable))
+        self._content = _Wish(content, "content", (Callable,))
+        self._locations = _Wish(locations, "locations", (str, Sequence, Callable))
+        self._starts = _which(starts, "starts")
+        self._results = _which(results, "results")
+        if isinstance(kind, Mapping):
+            for wanted in kind.values():
+                checked_kind(wanted, "kind")
+
+    def kind(self, name: str, args: Arguments) -> ToolKind | None:
+        """The kind that is wanted."""
+        return self._kind.of(name, lambda wish: wish if isinstance(wish, str) else wish(name, args), _as_kind)
+
+    def title(self, name: str, args: Arguments) -> str | None:
+        """The title that is wanted; None also as long as an argument that it names has not come."""
+
+        def told(wish: Any) -> Any:
+            if not isinstance(wish, str):
+                return wish(name, args) if self._title.is_function else wish(args)
+            try:
+                return wish.format_map(args)
+            except (KeyError, IndexError):
+                return None
+
+        return self._title.of(name, told, _as_title)
+
+    def content(self, name: str, args: Arguments, message: ToolMessage) -> list[ToolCallContent] | None:
+        """What is to be shown of the result."""
+
+        def told(wish: Any) -> Any:
+            return wish(name, args, message) if self._content.is_function else wish(args, message)
+
+        return self._content.of(name, told, _as_content)
+
+    def locations(self, name: str, args: Arguments) -> list[tuple[str, int | None]] | None:
+        """The places that are wanted, as they are written."""
+
+        def told(wish: Any) -> Any:
+            if callable(wish):
+                return wish(name, args) if self._locations.is_function else wish(args)
+            names = [wish] if isinstance(wish, str) else wish
+            return [args[each] for each in names if isinstance(args.get(each), str)]
+
+        return self._locations.of(name, told, _as_places)
+
+    def starts(self, name: str) -> bool:
+        """Whether a call is shown from its beginning on."""
+        return self._starts(name)
+
+    def results(self, name: str) -> bool:
+        """Whether it is shown what a call returned."""
+        return self._results(name)
+
+
+class _Wish:
+    """One of the overrides: a function for all tools, or something by pattern."""
+
+    def __init__(self, wanted: Any, what: str, kinds: tuple[Any, ...]) -> None:
+        self.is_function = callable(wanted)
+        self._what = what
+        self._function = wanted if self.is_function else None
+        self._by_pattern: Mapping[str, Any] = {}
+        self._complained: set[str] = set()
+        if wanted is None or self.is_function:
+            return
+        if not isinstance(wanted, Mapping):
+            raise TypeError(
+                f"`{what}` is a function, or a mapping from patterns of tool names, not {wanted!r:.100}"
+            )
+        for pattern, each in wanted.items():
+            if not isinstance(pattern, str) or not any(isinstance(each, kind) for kind in kinds):
+                raise TypeError(f"`{what}` has nothing that it can use at {pattern!r:.100}: {each!r:.100}")
+        self._by_pattern = {**wanted}
+
+    def of(self, name: str, told: Callable[[Any], Any], checked: Callable[[Any], T | None]) -> T | None:
+        """What is wanted for this tool, checked; None if that is nothing, or wrong."""
+        wish = self._function
+        if wish is None:
+            fitting = (pattern for pattern in self._by_pattern if fnmatchcase(name, pattern))
+            wish = self._by_pattern.get(next(fitting, ""))
+        if wish is None:
+            return None
+        try:
+            value = told(wish)
+            return None if value is None else checked(value)
+        except Exception as error:
+            # Once a tool: what is shown of a call is asked for with every piece of its arguments.
+            if name not in self._complained:
+                self._complained.add(name)
+                why = describe(error)
+                log.warning("`%s` of acp.tools(…) could not be used for %s: %s", self._what, name, why)
+            return None
+
+
+def checked_kind(kind: object, what: str) -> ToolKind:
+    """The kind if ACP knows it."""
+    if kind in KINDS:
+        return cast(ToolKind, kind)
+    nearest = difflib.get_close_matches(str(kind), KINDS, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"it is one of {', '.join(KINDS)}"
+    raise ValueError(f"`{what}` knows no kind {kind!r:.100}: {hint}")
+
+
+def fits_any(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a tool's name fits one of the patterns."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _which(which: Which, what: str) -> Callable[[str], bool]:
+    if isinstance(which, bool):
+        return lambda name: which
+    patterns = (which,) if isinstance(which, str) else tuple(which)
+    if any(not isinstance(pattern, str) for pattern in patterns):
+        raise TypeError(f"`{what}` is True, False, or patterns of tool names, not {which!r:.100}")
+    return lambda name: fits_any(name, patterns)
+
+
+def _as_kind(value: Any) -> ToolKind:
+    return checked_kind(value, "kind")
+
+
+def _as_title(value: Any) -> str | None:
+    if not isinstance(value, str):
+        raise TypeError(f"a title is text, not {type(value).__name__}")
+    line = " ".join(value.split())
+    return (line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…") or None
+
+
+def _as_content(value: Any) -> list[ToolCallContent]:
+    items = value if isinstance(value, list | tuple) else [value]
+    return [_as_item(item) for item in items]
+
+
+def _as_item(item: Any) -> ToolCallContent:
+    if isinstance(item, Content | Diff | Terminal):
+        return item
+    return Content(TextContent(item)) if isinstance(item, str) else Content(_block(item))
+
+
+def _block(item: Any) -> ContentBlock:
+    from coupler.agent.content import block
+
+    return block(item, "what a tool call shows")
+
+
+def _as_places(value: Any) -> list[tuple[str, int | None]]:
+    return [_as_place(each) for each in ([value] if isinstance(value, str) else value)]
+
+
+def _as_place(place: Any) -> tuple[str, int | None]:
+    match place:
+        case str():
+            return place, None
+        case ToolCallLocation(path, line):
+            return path, line if isinstance(line, int) else None
+        case (str() as path, int() as line) if line >= 0:
+            return path, line
+    raise TypeError(f"a location is a path, or a path and a line, not {place!r:.100}")
+
+
+# What kind of tool a tool is: by what its author says, else by its MCP server's claims, else by its name.
+#
+# The kind decides how an editor shows a call, which modes offer the tool, and how its arguments are judged. A
+# server's claim earns its tool nothing but the look of it: the permission engine asks about it all the same.
+
+
+KINDS: tuple[str, ...] = get_args(ToolKind)
+
+HARMLESS: frozenset[str] = frozenset({"read", "search", "fetch", "think"})
+"""Kinds that leave everything as it is."""
+
+CHANGING: frozenset[str] = frozenset({"edit", "delete", "move", "execute"})
+"""Kinds that change something."""
+
+BY_NAME: tuple[tuple[ToolKind, tuple[str, ...]], ...] = (
+    ("fetch", ("fetch*", "download*", "get*url*")),
+    ("delete", ("delete*", "remove*")),
+    ("move", ("move*", "rename*")),
+    ("edit", ("write*", "create*", "update*", "edit*")),
+    ("execute", ("run*", "exec*", "execute*", "command*")),
+    ("think", ("think*", "reason*", "analyze*")),
+    ("search", ("search*", "find*", "grep*", "glob*")),
+    ("read", ("read*", "get*", "list*")),
+)
+"""The first pattern that fits counts; a name that fits none is of the kind `other`."""
+
+READY_MADE: Mapping[str, ToolKind] = {
+    "write_todos": "think",
+    "ls": "read",
+    "shell": "execute",
+    "terminal": "execute",
+}
+"""Tools that LangChain and deepagents bring along, and whose names say something else than they do."""
+
+
+def kind_of(name: str, tool: BaseTool | None) -> ToolKind:
+    """The kind of a tool of which its author has said nothing here."""
+    about = about_tool(tool)
+    if (explicit := about.get("kind")) in KINDS:
+        return cast(ToolKind, explicit)
+    by_name = kind_by_name(str(about.get("tool") or name))
+    annotations = about.get("annotations")
+    return _claimed(annotations, by_name) if isinstance(annotations, Mapping) else by_name
+
+
+def about_tool(tool: BaseTool | None) -> Mapping[str, Any]:
+    """What Coupler's own tools say of themselves, and what MCP servers said of theirs."""
+    about = (tool.metadata or {}).get("coupler") if tool is not None else None
+    return about if isinstance(about, Mapping) else {}
+
+
+@lru_cache(maxsize=1024)
+def kind_by_name(name: str) -> ToolKind:
+    """The kind that the name stands for."""
+    known = READY_MADE.get(name)
+    if known is not None:
+        return known
+    lowered = name.lower()
+    for kind, patterns in BY_NAME:
+        if any(fnmatchcase(lowered, pattern) for pattern in patterns):
+            return kind
+    return "other"
+
+
+def _claimed(annotations: Mapping[str, Any], by_name: ToolKind) -> ToolKind:
+    """A claim goes before the name, which then only says more exactly what is meant by it."""
+    if annotations.get("read_only") is True:
+        return by_name if by_name in HARMLESS else "read"
+    if annotations.get("destructive") is True:
+        return by_name if by_name in CHANGING else "edit"
+    return by_name
+
+
+# Titles that tools give their own calls, as "Read app.py:10-40".
+#
+# A tool's author knows best which of its arguments matter; but arguments are a model's words, may be of any
+# type, and are incomplete while the model still writes them.
+
+
+Title: TypeAlias = Callable[["Told"], str | None]
+"""Makes a title of what is known of a call's arguments; None as long as that is too little."""
+
+
+class Told:
+    """The arguments of a call, as far as the model has written them, in words for people."""
+
+    def __init__(self, args: Arguments, cwd: str) -> None:
+        self._args = args
+        self._cwd = cwd
+
+    def text(self, name: str) -> str | None:
+        """An argument as one short line."""
+        return in_short(self._args.get(name))
+
+    def path(self, name: str) -> str | None:
+        """An argument that is a path, without the part that all paths of the session begin with."""
+        shown = self.text(name)
+        return relative(shown, self._cwd) if shown is not None else None
+
+    def number(self, name: str) -> int | None:
+        """An argument that is a whole number."""
+        value = self._args.get(name)
+        return value if type(value) is int else None
+
+
+def naming_text(verb: str, argument: str) -> Title:
+    """Titles of a verb and an argument, as "Run make test"."""
+
+    def title(told: Told) -> str | None:
+        text = told.text(argument)
+        return None if text is None else f"{verb} {text}"
+
+    return title
+
+
+def naming_path(verb: str, argument: str = "path") -> Title:
+    """Titles of a verb and an argument that is a path, as "Write app.py"."""
+
+    def title(told: Told) -> str | None:
+        path = told.path(argument)
+        return None if path is None else f"{verb} {path}"
+
+    return title
+
+
+def own_title(tool: BaseTool | None, args: Arguments, cwd: str) -> str | None:
+    """The title that the tool itself gives this call, if it does."""
+    made: Title | None = getattr(tool, "title_of", None)
+    title = made(Told(args, cwd)) if made is not None else None
+    return title if title is None or len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"

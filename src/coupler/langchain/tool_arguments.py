@@ -1,0 +1,370 @@
+"""What a tool's arguments say: which one matters most, which files, command and address they name.
+
+Arguments are a model's words and may be anything. What is found here is shown; what the permission engine
+judges is found in `judged`. Nothing here touches what it finds, but for the old text of a file that is to be
+written over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from langchain_core.messages import ai
+from langchain_core.utils.json import parse_partial_json
+from msgspec import UNSET
+
+from coupler.redaction.known_secrets import beginning_of
+from coupler.schema.v1 import Diff, ToolCallLocation
+
+Arguments = Mapping[str, Any]
+
+LONGEST_PATH = 4096
+"""Characters of something that can be a path."""
+MOST_PATHS = 50
+"""Paths of one call that are told."""
+LONGEST_SHOWN = 100
+"""Characters of an argument in a title."""
+READ = 10_000
+"""Characters of an argument that are looked at for that."""
+LONGEST_OLD_TEXT = 1024 * 1024
+"""Bytes of a file whose change is shown as a whole."""
+LAST_LINE = 2**32 - 1
+
+_PATH = re.compile(r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|paths|files|directories)")
+END_OF_MOVE = frozenset({"source", "destination", "src", "dst", "dest", "target", "from", "to"})
+COMMANDS = ("command", "cmd", "commands", "shell_command", "script")
+ADDRESSES = ("url", "uri", "link", "address", "urls")
+_LINES = ("line", "line_number", "start_line", "lineno")
+_SUBJECTS = (
+    *("query", "pattern", "regex", "search", "question", "expression", "code", "task", "description"),
+    *("prompt", "name", "title", "topic", "key", "id"),
+)
+_OLD, _NEW = ("old_string", "old_text", "old_str", "old"), ("new_string", "new_text", "new_str", "new")
+_WHOLE = ("content", "contents", "text", "file_text")
+
+
+def key_argument(args: Arguments, cwd: str) -> str | None:
+    """The argument that tells one call from another, as one short line."""
+    for names in (COMMANDS, _path_names(args), ADDRESSES, _SUBJECTS, tuple(args)):
+        for name in names:
+            shown = in_short(args.get(name))
+            if shown is not None:
+                return relative(shown, cwd) if is_path_name(name) else shown
+    return None
+
+
+def is_path_name(name: str) -> bool:
+    """Whether an argument of this name holds a path."""
+    return _PATH.fullmatch(snake(name)) is not None
+
+
+def paths_in(args: Arguments, kind: str) -> tuple[str, ...]:
+    """The paths that the arguments name, as they are written."""
+    names = _path_names(args)
+    if kind == "move":
+        names += tuple(name for name in args if snake(name) in END_OF_MOVE and name not in names)
+    found = (
+        path for name in names for value in _values(args[name]) if (path := _shown_path(value)) is not None
+    )
+    return tuple(dict.fromkeys(found))[:MOST_PATHS]
+
+
+def absolute(path: str, cwd: str) -> str:
+    """The path from the root on; `~` is the user's home, as most tools take it."""
+    return os.path.normpath(from_root(path, cwd))
+
+
+def from_root(path: str, cwd: str) -> str:
+    """The same as it is written, with every `..`."""
+    return os.path.join(cwd, os.path.expanduser(path))
+
+
+def locations_in(args: Arguments, kind: str, cwd: str) -> tuple[ToolCallLocation, ...]:
+    """The places that the arguments name, for editors that follow along."""
+    paths = tuple(dict.fromkeys(absolute(path, cwd) for path in paths_in(args, kind)))
+    line = next((args[name] for name in _LINES if _is_line(args.get(name))), UNSET)
+    return tuple(ToolCallLocation(path, line if len(paths) == 1 else UNSET) for path in paths)
+
+
+def changes_in(args: Arguments, cwd: str, roots: Sequence[str]) -> tuple[Diff, ...]:
+    """The change of one file that the arguments describe, if they do so in one of the usual ways."""
+    paths = paths_in(args, "edit")
+    if len(paths) != 1:
+        return ()
+    path = absolute(paths[0], cwd)
+    old, new = _text_of(args, _OLD), _text_of(args, _NEW)
+    if old is not None and new is not None:
+        return (Diff(path, new, old),)
+    whole = _text_of(args, _WHOLE)
+    if whole is None or new is not None or old is not None:
+        return ()
+    is_known, before = _old_text(path, roots)
+    return (Diff(path, whole, before),) if is_known else ()
+
+
+def _old_text(path: str, roots: Sequence[str]) -> tuple[bool, str | None]:
+    """Whether it is known what the file holds, and what; None if there is no such file."""
+    real = os.path.realpath(path)
+    if not any(
+        real == root or real.startswith(os.path.join(root, "")) for root in map(os.path.realpath, roots)
+    ):
+        return False, None
+    try:
+        found = os.stat(real)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > LONGEST_OLD_TEXT:
+            return False, None
+        with open(real, encoding="utf-8", newline="") as file:
+            return True, file.read()
+    except FileNotFoundError:
+        return True, None
+    except (OSError, ValueError):
+        return False, None
+
+
+def _path_names(args: Arguments) -> tuple[str, ...]:
+    return tuple(name for name in args if is_path_name(name))
+
+
+def snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).replace("-", "_").lower()
+
+
+def _values(value: object) -> Iterator[object]:
+    if isinstance(value, list | tuple):
+        yield from value[:MOST_PATHS]
+    else:
+        yield value
+
+
+def _shown_path(value: object) -> str | None:
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_PATH or not value.isprintable():
+        return None
+    if value.startswith("file://"):
+        try:
+            return unquote(urlsplit(value).path) or None
+        except ValueError:
+            return value  # no address at all, so a strange name
+    return None if "://" in value else value
+
+
+def _text_of(args: Arguments, names: Sequence[str]) -> str | None:
+    return next((args[name] for name in names if isinstance(args.get(name), str)), None)
+
+
+def _is_line(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LAST_LINE
+
+
+def in_short(value: object) -> str | None:
+    """The value as a line for people; None if there is nothing in it to be shown."""
+    if isinstance(value, bool | int | float):
+        return str(value)
+    if isinstance(value, list | tuple):
+        value = ", ".join(str(each) for each in value[:MOST_PATHS] if isinstance(each, str | int | float))
+    if not isinstance(value, str) or not value.strip():
+        return None
+    # Far more than is shown, so that no half of a secret at its end can come into sight.
+    line, _, rest = beginning_of(value[:READ], READ).strip().partition("\n")
+    line = " ".join(line.split())
+    return f"{line[: LONGEST_SHOWN - 1].rstrip()}…" if len(line) > LONGEST_SHOWN or rest else line
+
+
+def relative(path: str, cwd: str) -> str:
+    return os.path.relpath(path, cwd) if path.startswith(os.path.join(cwd, "")) else path
+
+
+# What of a tool's arguments the permission engine judges: every path, command and address, however deep.
+#
+# A model writes the arguments, and may hide what it wants behind what is allowed: as the second of two
+# commands, the hundredth of many files, or inside of another value. So nothing is left out here for being
+# long or odd. What is too much to be looked at cannot be judged, and counts so.
+
+
+MOST_VALUES = 2_000
+"""Values in the arguments of one call that are looked at."""
+
+UNJUDGEABLE = "\0"
+"""A path that nobody can judge."""
+
+CHANGING = frozenset({"edit", "delete", "move"})
+"""Kinds of tools whose `source` and `target` are files."""
+
+
+class Named(NamedTuple):
+    """A text in the arguments, and what it is called there."""
+
+    name: str
+    text: str
+    is_file: bool
+    """Whether it is, or is in, something that is called like files."""
+
+
+class Judged:
+    """The arguments of one call, as they are judged."""
+
+    def __init__(self, args: Arguments, kind: str, cwd: str) -> None:
+        self._args = args
+        self._kind = kind
+        self._cwd = cwd
+        self._values_left = MOST_VALUES
+        self._texts = [*self._named(args, is_file=False)]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths; each as it looks, too: after a link `..` leads elsewhere than that."""
+        found = [path for named in self._texts if self._is_path(named) for path in _judged_paths(named.text)]
+        whole = [from_root(path, self._cwd) for path in found]
+        judged = [each for path in whole for each in (os.path.normpath(path), path)]
+        return tuple(dict.fromkeys(judged if self._values_left >= 0 else [*judged, UNJUDGEABLE]))
+
+    @property
+    def command(self) -> str | tuple[str, ...] | None:
+        """The command: words, a text for a shell, or several as one script."""
+        found = [*self._commands(self._args)]
+        if len(found) <= 1:
+            return found[0] if found else None
+        return "\n".join(each if isinstance(each, str) else shlex.join(each) for each in found)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses."""
+        return tuple(dict.fromkeys(named.text for named in self._texts if named.name in ADDRESSES))
+
+    def _is_path(self, named: Named) -> bool:
+        return named.is_file or (self._kind in CHANGING and named.name in END_OF_MOVE)
+
+    def _named(self, value: Any, *, is_file: bool, name: str = "") -> Iterator[Named]:
+        """All texts, with the names of the arguments that they are in."""
+        self._values_left -= 1
+        if self._values_left < 0:
+            return
+        if isinstance(value, str):
+            if value:
+                yield Named(name, value, is_file)
+        elif isinstance(value, Mapping):
+            if is_file:
+                yield from (Named(name, str(key), is_file) for key in value)
+            yield from self._fields(value, is_file=is_file)
+        elif isinstance(value, list | tuple):
+            for each in value:
+                if isinstance(each, Mapping):
+                    yield from self._fields(each, is_file=is_file)
+                else:
+                    yield from self._named(each, is_file=is_file, name=name)
+
+    def _fields(self, value: Mapping[Any, Any], *, is_file: bool) -> Iterator[Named]:
+        for key, each in value.items():
+            name = snake(str(key))
+            is_path = is_path_name(name) or (is_file and name == "name")
+            yield from self._named(each, is_file=is_path, name=name)
+
+    def _commands(self, value: Any) -> Iterator[str | tuple[str, ...]]:
+        if isinstance(value, Mapping):
+            for key, each in value.items():
+                name = snake(str(key))
+                if name in COMMANDS and (command := _command(name, each)) is not None:
+                    yield command
+                else:
+                    yield from self._commands(each)
+        elif isinstance(value, list | tuple):
+            for each in value:
+                yield from self._commands(each)
+
+
+def _command(name: str, value: Any) -> str | tuple[str, ...] | None:
+    if isinstance(value, str):
+        return value or None
+    if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
+        # Several commands are one script; the words of one command look the same, and are judged so.
+        return "\n".join(value) if name == "commands" else tuple(value)
+    return None
+
+
+def _judged_paths(text: str) -> Iterator[str]:
+    if text.startswith("file://"):
+        yield unquote(urlsplit(text).path)
+    elif "://" not in text:
+        yield text
+
+
+# What is known of a JSON object that is still being written, in time that grows with its length.
+#
+# LangChain tries one beginning of a text after the other until it finds one that can be read, and does so
+# with every piece of a call's arguments by itself: a piece of 50 kB from the middle of a file that a model
+# writes stops everything for half a minute. So it is given this in place of its own.
+
+
+SHORT = 200
+"""Characters that LangChain itself may read: it takes no time."""
+
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>")?|[][{},]', re.DOTALL)
+_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
+_CLOSING = {"{": "}", "[": "]"}
+
+
+def partial_object(text: str) -> dict[str, Any]:
+    """The object as far as it was written; empty if there is none yet, or something else."""
+    try:
+        value = partial_json(text)
+    except (ValueError, RecursionError, IndexError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def hasten_langchain() -> None:
+    """Have LangChain read arguments that are being written as quickly."""
+    if getattr(ai, "parse_partial_json", None) is parse_partial_json:
+        vars(ai)["parse_partial_json"] = partial_json
+
+
+def partial_json(text: str, *, strict: bool = False) -> Any:
+    """As much of a JSON object as can be read; None, or ValueError, if that is nothing."""
+    if len(text) <= SHORT:
+        return parse_partial_json(text, strict=strict)
+    try:
+        return json.loads(text, strict=strict)
+    except json.JSONDecodeError:
+        pass
+    if text.lstrip()[:1] != "{":
+        return None
+    closed, last = _closed(text)
+    try:
+        return json.loads(closed, strict=strict)
+    except json.JSONDecodeError:
+        # The end is half a name, or half a value: what stands before it may be whole.
+        before = text[:last] if text[last] == "," else text[: last + 1]
+        return json.loads(_closed(before)[0], strict=strict)
+
+
+def _closed(text: str) -> tuple[str, int]:
+    """The text with all that is open in it closed, and where its last part begins."""
+    closing: list[str] = []
+    last = 0
+    is_in_text = False
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case "{" | "[" as bracket:
+                closing.append(_CLOSING[bracket])
+                last = token.start()
+            case "}" | "]" as bracket:
+                if not closing or closing.pop() != bracket:
+                    raise ValueError("the brackets do not match")
+            case ",":
+                last = token.start()
+            case _:
+                is_in_text = token["end"] is None
+    open_text = '"' if is_in_text else ""
+    whole = _HALF_ESCAPE.sub("", text) if is_in_text and not _ends_escaped(text) else text
+    return f"{whole}{open_text}{''.join(reversed(closing))}", last
+
+
+def _ends_escaped(text: str) -> bool:
+    """Whether the text ends with backslashes that are characters themselves."""
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 0 and text.endswith("\\")

@@ -1,0 +1,526 @@
+"""The tool calls of one prompt: one id each, from the first token of its name to its end.
+
+Models announce calls while they write them, argument by argument; nodes run them, more than once if they are
+tried again; results come as messages. Each model chooses the ids of its calls for itself: that of an agent
+which a tool has started may have the id of the tool's own call. So whoever tells something of a call names it
+by its key: at the top the model's id, in another call one of its own for that id in there. The client knows
+the call by the model's id, unless that was used before.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import msgspec
+from msgspec import UNSET
+
+from coupler.agent.content import json_value
+from coupler.agent.tool_call import Call, cancelled_meta, step_into, step_out_of, text_content
+from coupler.langchain.tool_arguments import partial_object
+from coupler.schema.v1 import Content, Diff, Terminal, TextContent, ToolCallContent, ToolKind
+
+if TYPE_CHECKING:
+    from langchain_core.tools import BaseTool
+
+    from coupler.agent.tool_call import Ledger
+    from coupler.agent.turn import Turn
+    from coupler.langchain.current import Current
+    from coupler.langchain.presentation import Presentation
+    from coupler.permission.action import Action
+    from coupler.schema.v1 import ContentBlock, ToolCallLocation
+
+
+PACE = 0.05
+"""Seconds between two reports of arguments that a model is still writing."""
+
+LONGEST_PARTIAL = 64 * 1024
+"""Characters of arguments that are looked at before they are complete."""
+
+STOPPED = "the agent stopped before this was done"
+
+LONGEST_ID = 200
+LONGEST_NAME = 200
+"""Characters of what a model calls a call, or a tool."""
+
+GROWTH = 1.5
+"""Times that arguments grow between two reports: so all reports together stay in proportion to the last."""
+
+
+class Edit(NamedTuple):
+    """What a model wanted to call a tool with, and what the user made of it."""
+
+    name: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class ToolCalls:
+    """Everything that is told of tool calls goes through here."""
+
+    def __init__(self, turn: Turn, presentation: Presentation, tools: dict[str, BaseTool]) -> None:
+        self._turn = turn
+        self._presentation = presentation
+        self._tools = tools
+        self._calls: dict[str, _Call] = {}
+        self._nested: dict[tuple[str, str], str] = {}
+        self._ids: dict[str, str] = {}
+        self.shown: set[str] = set()
+        """Calls whose tools have shown their results themselves: nothing is added when they end."""
+        self.permitted: set[str] = set()
+        """Calls that were decided about already: nobody is asked again."""
+        self.approved: set[str] = set()
+        """Calls that the user was asked about and has approved: what one wants to ask, another has asked."""
+        self.edited: dict[str, Edit] = {}
+        """Calls that the user has changed: what is run again, after a question in it, is not asked about."""
+        self.refused: dict[str, str] = {}
+        """Calls that must not run although nobody else stops them, and why."""
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._calls
+
+    def key(self, id: str, parent: str | None) -> str:
+        """What the call with this id is known by in here, if it is made in the call `parent`.
+
+        Unlike everything else here, this may be asked from any thread.
+        """
+        if parent is None:
+            return id
+        key = self._nested.get((parent, id))
+        if key is None:
+            # No model can write it: what was permitted to one call is not what another finds permitted.
+            new = f"{id[:LONGEST_ID]}_{os.urandom(8).hex()}"
+            self._ids[new] = id
+            # A tool in a thread may ask for it while the loop still tells what the model has written.
+            key = self._nested.setdefault((parent, id), new)
+        return key
+
+    def open_key(self, id: str, parent: str | None) -> str:
+        """The same for who is not sure in which call it is made: if it is not known there, the only other."""
+        key = self.key(id, parent)
+        if key in self._calls:
+            return key
+        others = [each for each in self.open_ids if self._ids.get(each, each) == id]
+        return others[0] if len(others) == 1 else key
+
+    def reviewed_key(self, id: str, name: str, arguments: dict[str, Any]) -> str:
+        """The same for a call of this tool that is asked about, wherever it is made: the latest of them."""
+        alike = [
+            each for each in self.open_ids if self._ids.get(each, each) == id and self.name(each) == name
+        ]
+        exact = [each for each in alike if self.arguments(each) == arguments]
+        return next(reversed(exact or alike), id)
+
+    def withdraw(self, key: str, name: str, arguments: dict[str, Any]) -> None:
+        """The call is made like this: if that is not what was decided about, it has to be decided anew."""
+        if not self.is_like(key, name, arguments):
+            self.permitted.discard(key)
+            self.approved.discard(key)
+
+    def refuse(self, key: str, reason: str) -> None:
+        """The call must not run, whoever permits it."""
+        self.permitted.discard(key)
+        self.approved.discard(key)
+        self.refused[key] = reason
+
+    def is_like(self, key: str, name: str, arguments: dict[str, Any]) -> bool:
+        """Whether the call was announced for this tool, with these arguments."""
+        call = self._calls.get(key)
+        return call is not None and call.name == name and call.arguments == arguments
+
+    def is_open(self, id: str) -> bool:
+        """Whether the call was announced and has not ended."""
+        return id in self._calls and not self._calls[id].is_over
+
+    @property
+    def open_ids(self) -> tuple[str, ...]:
+        """The keys of the calls that have not ended, in the order of their announcement."""
+        return tuple(call_id for call_id, call in self._calls.items() if not call.is_over)
+
+    def open_inside(self, id: str) -> tuple[str, ...]:
+        """The keys of those among them that are made in this one."""
+        around = self._calls[id].client_id
+        return tuple(each for each in self.open_ids if self._calls[each].parent == around)
+
+    @property
+    def running_ids(self) -> tuple[str, ...]:
+        """The same of those that run."""
+        running = (call_id for call_id, call in self._calls.items() if call.is_running and not call.is_over)
+        return tuple(running)
+
+    def client_id(self, id: str) -> str:
+        """The id that the client knows the call by."""
+        return self._calls[id].client_id
+
+    def name(self, id: str) -> str:
+        """The name of the tool that is called."""
+        return self._calls[id].name
+
+    def arguments(self, id: str) -> dict[str, Any]:
+        """What the tool is called with, as far as that is known."""
+        return self._calls[id].arguments
+
+    def announce(
+        self, id: str, name: str, arguments: dict[str, Any] | None = None, *, parent: str | None = None
+    ) -> None:
+        """Begin a call. Who announces it again only completes what is known of its arguments.
+
+        `parent` is the call in which this one is made, as by the agent that a tool has started.
+        """
+        call = self._calls.get(id)
+        if call is None:
+            self._calls[id] = call = _Call(
+                name, self._free_id(self._ids.get(id, id)), arguments or {}, self._known_parent(parent)
+            )
+            if self._presentation.starts(name):
+                self._tell_beginning(call)
+        elif arguments is not None and (call.is_partial or arguments != call.arguments):
+            self.rewrite(id, arguments)
+
+    def free(self, id: str) -> None:
+        """A new call is about to be announced, which may have the id of one that is over.
+
+        Some models count their calls from nothing in every message.
+        """
+        if id in self._calls and self._calls[id].is_over:
+            del self._calls[id]
+            self.shown.discard(id)
+
+    def write(self, id: str, piece: str) -> None:
+        """The model has written another piece of the arguments, which are JSON."""
+        call = self._calls[id]
+        call.written += piece
+        now = time.monotonic()
+        if call.is_over or now < call.next_report or len(call.written) < call.next_length:
+            return
+        if len(call.written) > LONGEST_PARTIAL:
+            return
+        call.next_report, call.next_length = now + PACE, len(call.written) * GROWTH
+        arguments = partial_object(call.written)
+        if arguments and arguments != call.arguments:
+            call.arguments, call.is_partial = arguments, True
+            self._tell_changes(call)
+
+    def rewrite(self, id: str, arguments: dict[str, Any]) -> None:
+        """The call is made with these arguments, and no others will follow unless somebody edits them."""
+        call = self._calls[id]
+        call.arguments, call.is_partial = arguments, False
+        self._tell_changes(call)
+        self._preview(call)
+
+    def run(self, id: str) -> None:
+        """The call is running, the first time or again."""
+        call = self._calls[id]
+        if not call.is_running and not call.is_over:
+            call.is_running = True
+            if call.is_told:
+                self._ledger.update(call.client_id, status="in_progress")
+
+    def wait(self, id: str) -> None:
+        """The call waits again, as for an answer of the user."""
+        call = self._calls[id]
+        if call.is_running and not call.is_over:
+            call.is_running = False
+            if call.is_told:
+                self._ledger.update(call.client_id, status="pending")
+
+    def show(self, id: str) -> str:
+        """Tell the client of the call, whatever is wanted otherwise: the user is asked about it.
+
+        Returns the id that the client knows it by.
+        """
+        call = self._calls[id]
+        if not call.is_told:
+            self._tell_beginning(call)
+        return call.client_id
+
+    def locate(self, id: str, places: Sequence[ToolCallLocation]) -> None:
+        """The tool has found that it works in these places: better than what its arguments tell."""
+        call = self._calls[id]
+        call.places = tuple(places)
+        self._tell_changes(call)
+
+    def append(self, id: str, content: str | ContentBlock | ToolCallContent) -> None:
+        """Show another piece of what the call puts out."""
+        call = self._calls[id]
+        if call.is_over or not self._presentation.results(call.name):
+            return
+        if isinstance(content, str):
+            content = self._presentation.output(id, content)
+            if not content:
+                return
+            call.shown += content
+        if call.is_told:
+            self._ledger.append(call.client_id, _item(content), starts=not call.is_running)
+            call.is_running = True
+
+    def settle(
+        self,
+        id: str,
+        status: str,
+        *,
+        content: list[ToolCallContent] | None = None,
+        output: Any = UNSET,
+        reason: str | None = None,
+        cancelled: bool = False,
+    ) -> None:
+        """End a call as completed or failed: with what it shows in the end, and why it failed."""
+        # Some models count their calls from nothing in every message: what was permitted is over with this.
+        self.permitted.discard(id)
+        self.approved.discard(id)
+        self.refused.pop(id, None)
+        self.edited.pop(id, None)
+        call = self._calls[id]
+        if call.is_over:
+            return
+        call.is_over = True
+        shows = self._presentation.results(call.name)
+        if not call.is_told:
+            if not shows:
+                return
+            self._tell_beginning(call)
+        left = self._left_to_show(call, content or []) if shows and id not in self.shown else []
+        told: dict[str, Any] = {"raw_output": json_value(output)} if shows and output is not UNSET else {}
+        if cancelled:
+            told["meta"] = cancelled_meta(call.meta)
+        why = reason if shows or status == "failed" else None
+        self._ledger.settle(call.client_id, status, why, left, **told)
+
+    def settle_open(self, status: str, reason: str, *, cancelled: bool = False) -> None:
+        """End everything that has not ended."""
+        for call_id in self.open_ids:
+            self.settle(call_id, status, reason=reason, cancelled=cancelled)
+
+    def _tell_changes(self, call: _Call) -> None:
+        if call.is_told and not call.is_over and (changed := self._changed(call)):
+            self._ledger.update(call.client_id, **changed)
+
+    def _preview(self, call: _Call) -> None:
+        """Show what the call is about to change: who is asked about it wants to see that."""
+        if not call.is_told or call.is_over or not self._presentation.results(call.name):
+            return
+        if shows_itself(self._tools.get(call.name)):
+            return
+        arguments = self._presentation.arguments(call.arguments)
+        preview = tuple(self._presentation.preview(call.name, arguments))
+        if preview != call.preview:
+            call.preview = preview
+            self._ledger.replace(call.client_id, preview)
+
+    def _tell_beginning(self, call: _Call) -> None:
+        self._turn.check_alive()
+        self._turn.begin_new_message()
+        call.is_told = True
+        told = self._changed(call)
+        title, kind = told.pop("title"), told.pop("kind")
+        self._ledger.announce(
+            title,
+            id=call.client_id,
+            kind=kind,
+            status="in_progress" if call.is_running else "pending",
+            name=call.name[:LONGEST_NAME],
+            **told,
+            **({"meta": call.meta} if call.meta else {}),
+        )
+        if call.arguments and not call.is_partial:
+            self._preview(call)
+
+    def _changed(self, call: _Call) -> dict[str, Any]:
+        """What the client is told of the call as it stands, but for what it was told before."""
+        tool, arguments = self._tools.get(call.name), self._presentation.arguments(call.arguments)
+        told = {
+            "title": self._presentation.title(call.name, tool, arguments, call.is_partial),
+            "kind": self._presentation.kind(call.name, tool, arguments),
+            "locations": self._presentation.locations(call.name, arguments, call.is_partial, call.places)
+            or UNSET,
+            "raw_input": json_value(arguments) if arguments else UNSET,
+        }
+        changed = {name: value for name, value in told.items() if value != call.told.get(name, UNSET)}
+        call.told |= changed
+        return changed
+
+    def _left_to_show(self, call: _Call, content: list[ToolCallContent]) -> list[ToolCallContent]:
+        """What came out and was not shown while the call ran."""
+        text = "".join(_text_of(item) for item in content)
+        if call.shown and content and all(_text_of(item) for item in content):
+            if call.shown.rstrip().endswith(text.strip()):
+                return []
+            if text.startswith(call.shown):
+                return [text_content(text[len(call.shown) :])]
+        return content
+
+    def _known_parent(self, parent: str | None) -> str | None:
+        return self._calls[parent].client_id if parent in self._calls else parent
+
+    def _free_id(self, id: str) -> str:
+        """Models may count their calls from nothing in every turn, and write anything for an id."""
+        if not id or len(id) > LONGEST_ID or not id.isprintable():
+            return f"call_{os.urandom(8).hex()}"
+        return f"{id}_{os.urandom(4).hex()}" if self._ledger.knows(id) else id
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._turn.session.outlet.ledger
+
+
+class _Call:
+    """What is known of one call."""
+
+    def __init__(self, name: str, client_id: str, arguments: dict[str, Any], parent: str | None) -> None:
+        self.name = name
+        self.client_id = client_id
+        self.arguments = arguments
+        self.parent = parent
+        self.meta: dict[str, Any] = {"coupler": {"parent": parent}} if parent else {}
+        self.is_partial = False
+        self.written = ""
+        self.shown = ""
+        self.preview: tuple[ToolCallContent, ...] = ()
+        self.places: tuple[ToolCallLocation, ...] = ()
+        self.told: dict[str, Any] = {}
+        self.next_report = 0.0
+        self.next_length = 0.0
+        self.is_told = False
+        self.is_running = False
+        self.is_over = False
+
+
+def shows_itself(tool: BaseTool | None) -> bool:
+    """Whether a tool asks for permission and shows what it changes by itself, as those of the editor do."""
+    about = (tool.metadata or {}).get("coupler") if tool is not None else None
+    return isinstance(about, dict) and about.get("asks") is True
+
+
+def _item(content: str | ContentBlock | ToolCallContent) -> ToolCallContent:
+    if isinstance(content, str):
+        return text_content(content)
+    return content if isinstance(content, Content | Diff | Terminal) else Content(content)
+
+
+def _text_of(item: ToolCallContent) -> str:
+    is_text = isinstance(item, Content) and isinstance(item.content, TextContent)
+    return item.content.text if is_text else ""  # type: ignore[union-attr]
+
+
+# A tool call of a model, as the block of code that carries it out.
+#
+# `ToolCalls` announces and settles it; in between, what files, commands and questions of the turn belong to
+# is the innermost `Call`. This is that call: entering it announces nothing, and leaving it settles nothing.
+
+
+class JoinedCall(Call):
+    """Part of a call that was announced with the key `key`."""
+
+    def __init__(
+        self,
+        current: Current,
+        key: str,
+        title: str,
+        *,
+        kind: ToolKind,
+        name: str | None = None,
+        path: str | None = None,
+        line: int | None = None,
+        command: str | None = None,
+        cwd: str | None = None,
+        server: str | None = None,
+        url: str | None = None,
+        roots: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(
+            current.turn,
+            title,
+            kind=kind,
+            name=name,
+            path=path,
+            line=line,
+            input=current.calls.arguments(key) or None,
+            id=current.calls.client_id(key),
+            command=command,
+            cwd=cwd,
+            server=server,
+            url=url,
+        )
+        self._roots = roots
+        self._calls = current.calls
+        self._key = key
+
+    async def __aenter__(self) -> Self:
+        self._turn.check_alive()
+        self._is_open = True
+        step_into(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        step_out_of(self)
+        self._is_open = False
+
+    async def permitted(self, *, deadline: float | None = None) -> bool:
+        """Whether the call may go on; it is asked once, here or before."""
+        if self._key in self._calls.refused:
+            self._refused = self._calls.refused[self._key]
+            return False
+        if self._key in self._calls.permitted:
+            self._is_permitted = True
+            return True
+        verdict = await self._turn.session.project.permitting().judge(self._action())
+        if verdict.decision == "ask":
+            self._calls.wait(self._key)
+        is_permitted = await super().permitted(deadline=deadline)
+        if is_permitted:
+            self._calls.permitted.add(self._key)
+        return is_permitted
+
+    def _action(self) -> Action:
+        action = super()._action()
+        return msgspec.structs.replace(action, roots=(*action.roots, *self._roots)) if self._roots else action
+
+    def start(self) -> None:
+        """Report that the call runs."""
+        self._calls.run(self._key)
+
+    def _go_on(self) -> None:
+        self._calls.run(self._key)
+
+    async def _show(self, item: ToolCallContent, *, starts: bool) -> None:
+        self._turn.check_alive()
+        self._calls.append(self._key, item)
+        await self._turn.session.outlet.wait_for_room()
+
+    async def _report(self, *, starts: bool = False, **fields: Any) -> None:
+        """How a model's call is presented is decided elsewhere; what is judged is kept here."""
+        self._turn.check_alive()
+
+
+# Where tools look for somebody to tell of output before their end: LangGraph's `runtime.emit_output_delta`.
+#
+# LangGraph fills that place itself if it is asked for the stream of mode `tools`; but then it also listens to
+# every token of every model, for nothing, and each of them takes longer. So the place is filled here; a
+# version of LangGraph that has it elsewhere is asked for that stream.
+
+
+Writer = Callable[[Any], None]
+
+_place: ContextVar[Writer | None] | None
+try:
+    from langgraph.pregel._tools import _tool_call_writer as _place
+except ImportError:
+    _place = None
+
+IS_KNOWN = _place is not None
+"""Whether the place is where it was; if not, what tools put out comes by the stream."""
+
+
+def write_to(writer: Writer | None) -> Writer | None:
+    """Have the tools of the running code write to this from now on; returns what they wrote to before."""
+    if _place is None:
+        return None
+    before = _place.get()
+    _place.set(writer)
+    return before

@@ -1,0 +1,209 @@
+"""A guard around the tools of a finished graph: the rules of `coupler.toml` before them, a net below them.
+
+A graph's own tools are its author's code and run unasked, unless a rule or a choice of the user's is against
+it. One that raises would end the turn of a person who only sees that something went wrong; so the model is
+told, and may do better, unless the author has said what is to happen. What runs tools in a graph has a place
+for both, but only when it is made; so a copy is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import ToolMessage
+from langgraph.errors import GraphBubbleUp, is_invalid_resume
+from langgraph.prebuilt import ToolNode, tool_node
+from langgraph.prebuilt.tool_node import ToolInvocationError
+
+from coupler.agent.errors import describe
+from coupler.langchain.current import current
+from coupler.langchain.permission import Decision, judge_now, permit, permit_and_wait, refusal
+
+if TYPE_CHECKING:
+    from langchain_core.messages import ToolCall
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+    from langgraph.pregel import Pregel
+
+    from coupler.langchain.current import Current
+
+
+Execute = Callable[["ToolCallRequest"], Awaitable[Any]]
+
+
+def guarded(graph: Pregel[Any, Any, Any, Any]) -> Pregel[Any, Any, Any, Any]:
+    """The graph with a guard before each of its tools; everything else is shared with the original."""
+    guards = {
+        name: node.copy({"bound": _guarded_node(node.bound)})
+        for name, node in graph.nodes.items()
+        if isinstance(node.bound, ToolNode) and _can_be_guarded(node.bound)
+    }
+    return graph.copy({"nodes": {**graph.nodes, **guards}}) if guards else graph
+
+
+def _can_be_guarded(node: ToolNode) -> bool:
+    # What wraps the tools in plain functions only is run on the loop, where nobody can be asked.
+    has_place = hasattr(node, "_awrap_tool_call") and hasattr(node, "_afunc")
+    return has_place and (node._awrap_tool_call is not None or node._wrap_tool_call is None)
+
+
+def _guarded_node(node: ToolNode) -> ToolNode:
+    guarded_node = copy.copy(node)
+    inner = node._awrap_tool_call
+    has_net = _leaves_errors_open(node)
+
+    async def guard(request: ToolCallRequest, execute: Execute) -> Any:
+        # Innermost: what middleware refuses, asks about or changes is not asked about before.
+        async def execute_if_permitted(request: ToolCallRequest) -> Any:
+            prompt = current()
+            if prompt is None:
+                return await execute(request)
+            decision = await permit(prompt, request.tool_call, request.tool, effect=None)
+            if not decision.runs:
+                return decision.message_for(request.tool_call)
+            judged_call.set(request.tool_call["id"])
+            return await execute(request)
+
+        try:
+            return await (
+                inner(request, execute_if_permitted) if inner is not None else execute_if_permitted(request)
+            )
+        except GraphBubbleUp:
+            raise
+        except (Exception, asyncio.CancelledError) as error:
+            # Outermost: middleware may have tried again, or had another answer.
+            prompt = current()
+            if not has_net or prompt is None or is_invalid_resume(error) or _is_cancel(error, prompt):
+                raise
+            return failed(request.tool_call, error)
+
+    guarded_node._awrap_tool_call = guard
+    # The copy's functions are still those of the original.
+    guarded_node.func, guarded_node.afunc = guarded_node._func, guarded_node._afunc
+    return guarded_node
+
+
+def _is_cancel(error: BaseException, prompt: Current) -> bool:
+    """Whether the call itself is cancelled, and not only something that its tool has waited for."""
+    task = asyncio.current_task()
+    is_cancelled = prompt.turn.is_cancelled or (task is not None and task.cancelling() > 0)
+    return isinstance(error, asyncio.CancelledError) and is_cancelled
+
+
+def _leaves_errors_open(node: ToolNode) -> bool:
+    """Whether nobody has said what becomes of a tool's errors: by default they end the run."""
+    usual = getattr(tool_node, "_default_handle_tool_errors", None)
+    return usual is not None and getattr(node, "_handle_tool_errors", None) is usual
+
+
+def failed(call: Mapping[str, Any], error: BaseException) -> ToolMessage:
+    """What the model is told of a tool that has raised."""
+    return ToolMessage(
+        f"Error: {describe(error)}", name=call["name"], tool_call_id=call["id"], status="error"
+    )
+
+
+# The rules of `coupler.toml` before every tool of a graph, whoever runs it.
+#
+# The guard stands before the tools of the served graph itself. Agents inside of its tools have nodes of their
+# own, and nodes may run tools by themselves; nothing can be put around those. But LangChain reports every
+# tool before it runs, wherever that is, and a listener that raises keeps it from running. There are two,
+# because only one that is awaited can ask the user, and only one that is not is heard by code that awaits
+# nothing. They stand there only if a rule, a choice or a review is against something.
+
+
+judged_call: ContextVar[str | None] = ContextVar("coupler_judged_call", default=None)
+"""The id of the call that was decided about, and is about to run."""
+
+
+class ToolNotPermittedError(ToolInvocationError):
+    """A tool may not run. What runs tools tells the model so, as of arguments that do not fit."""
+
+    def __init__(self, call: ToolCall, reason: str) -> None:
+        self.message = refusal(call, reason).text
+        Exception.__init__(self, self.message)
+
+
+class _Gate(BaseCallbackHandler):
+    """Hears of tools before they run, and of nothing else."""
+
+    run_inline = True
+    raise_error = True
+    ignore_llm = ignore_chat_model = ignore_chain = ignore_retriever = True
+    ignore_retry = ignore_custom_event = True
+
+    def __init__(self, current: Current) -> None:
+        self._current = current
+
+    def _call(
+        self, serialized: Mapping[str, Any] | None, given: str, told: Mapping[str, Any]
+    ) -> ToolCall | None:
+        """The call that a tool is run for; None for one that was decided about, or asks for itself."""
+        about = (told.get("metadata") or {}).get("coupler")
+        if isinstance(about, Mapping) and ("server" in about or about.get("asks") is True):
+            return None
+        call_id = str(told.get("tool_call_id") or told["run_id"])
+        if judged_call.get() == call_id:
+            return None
+        inputs = told.get("inputs")
+        return {
+            "name": str((serialized or {}).get("name") or told.get("name") or "tool"),
+            "args": dict(inputs) if isinstance(inputs, Mapping) else {"input": given},
+            "id": call_id,
+            "type": "tool_call",
+        }
+
+    def _refuse(self, call: ToolCall, reason: str) -> None:
+        parent = self._current.call_id
+        self._current.call_on_loop(self._show_refusal, call, parent, reason)
+        raise ToolNotPermittedError(call, reason)
+
+    def _show_refusal(self, call: ToolCall, parent: str | None, reason: str) -> None:
+        calls = self._current.calls
+        key = calls.key(call["id"] or "", parent)
+        calls.announce(key, call["name"], call["args"], parent=parent)
+        calls.settle(key, "failed", reason=reason)
+
+
+class AskingGate(_Gate):
+    """Asks the user, where code is awaited."""
+
+    async def on_tool_start(
+        self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **more: Any
+    ) -> None:
+        if not self._current.is_on_loop:
+            return  # this was not awaited: the other one decides
+        call = self._call(serialized, input_str, {"run_id": run_id, **more})
+        if call is not None:
+            decision: Decision = await permit(self._current, call, None, effect=None)
+            if not decision.runs:
+                self._refuse(call, decision.text)
+
+
+class Gate(_Gate):
+    """Has the last word, also where nobody can be asked."""
+
+    def on_tool_start(self, serialized: dict[str, Any], input_str: str, *, run_id: UUID, **more: Any) -> None:
+        call = self._call(serialized, input_str, {"run_id": run_id, **more})
+        judged_call.set(None)  # what the tool runs itself is another matter
+        if call is None:
+            return
+        if self._current.is_on_loop:
+            reason = judge_now(self._current, call)
+        else:
+            decision = permit_and_wait(self._current, call, None, effect=None)
+            reason = None if decision.runs else decision.text
+        if reason is not None:
+            self._refuse(call, reason)
+
+
+async def gates(current: Current) -> list[BaseCallbackHandler]:
+    """What has to stand before the tools of a prompt."""
+    if current.calls.refused or await current.session.project.permitting().may_refuse():
+        return [AskingGate(current), Gate(current)]
+    return []
