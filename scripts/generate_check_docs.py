@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from coupler.inspect.conformance.assertion import catalogue
-from coupler.inspect.conformance.rendering.wording import LEVEL_WORDS, section_address
-from coupler.inspect.trace import Side
+from coupler.conformance.assertion import catalogue
+from coupler.conformance.rendering import LEVEL_WORDS, section_address
+from coupler.recording.traces import Side
 from pages import table, update
 
 

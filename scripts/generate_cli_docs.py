@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from coupler.cli import record, serve
 from coupler.cli.command import command as coupler
 from coupler.cli.exit_codes import TABLES
-from coupler.coder.model.provider import PROVIDERS
+from coupler.coder.model.credentials import PROVIDERS
 from coupler.config.keys import SCHEMA
 from pages import DOCS, ROOT, keep, replaced_all, table
 

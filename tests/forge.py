@@ -34,7 +34,7 @@ PACKAGES = (
     "cli",
     "client",
     "config",
-    "inspect",
+    "conformance",
     "permission",
     "relay",
     "recording",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from coupler.inspect.blocking_client import BlockingClient
-    from coupler.inspect.conformance.report import Report
-    from coupler.inspect.trace import Trace
+    from coupler.conformance.report import Report
+    from coupler.conformance.scripted_client import BlockingClient
+    from coupler.recording.traces import Trace
 
 SHOWN_LINES = 40
 SHOWN_CHARACTERS = 300
@@ -38,8 +38,8 @@ class Recorder:
 
     def faults(self, *ids: str) -> list[str]:
         """What the rules of the conformance kit, or those with these ids, find wrong in the traces."""
-        from coupler.inspect.conformance.assertion import chosen
-        from coupler.inspect.conformance.examination import judge
+        from coupler.conformance.assertion import chosen
+        from coupler.conformance.examination import judge
 
         rules = [each for each in chosen("agent", ids) if each.rule is not None]
         if len(rules) < len(ids):
@@ -49,7 +49,7 @@ class Recorder:
 
     def text(self) -> str:
         """The last of what was said, a line each."""
-        from coupler.inspect.trace_masking import TraceScreen
+        from coupler.recording.masking import TraceScreen
 
         shown: list[str] = []
         printed: list[str] = []
@@ -74,9 +74,8 @@ def acp_recorder(request: pytest.FixtureRequest) -> Recorder:
 @pytest.fixture
 def acp_client(acp_recorder: Recorder, tmp_path: Path) -> Iterator[Callable[..., BlockingClient]]:
     """Starts an agent, given as a command, a turn function or an `Agent`, and a client to drive it with."""
-    from coupler.inspect.blocking_client import BlockingClient
-    from coupler.inspect.desk import FULL_CAPABILITIES
-    from coupler.inspect.scripted_client import ScriptedClient
+    from coupler.conformance.peers import FULL_CAPABILITIES
+    from coupler.conformance.scripted_client import BlockingClient, ScriptedClient
 
     opened: list[BlockingClient] = []
 
@@ -107,7 +106,7 @@ def acp_agent(acp_recorder: Recorder) -> Iterator[Callable[..., list[str]]]:
     """Gives a command that a client can start as its agent; a script in the test says what it does."""
     from contextlib import ExitStack
 
-    from coupler.inspect.agent_host import AgentHost, Script, is_about_leaving
+    from coupler.conformance.scripted_agent import AgentHost, Script, is_about_leaving
 
     hosts: list[AgentHost] = []
     with ExitStack() as stack:
@@ -127,9 +126,9 @@ def acp_agent(acp_recorder: Recorder) -> Iterator[Callable[..., list[str]]]:
 @pytest.fixture
 def acp_check(acp_recorder: Recorder, tmp_path: Path) -> Callable[..., Report]:
     """Examines an agent's command with the conformance kit; `only` are ids of assertions."""
-    from coupler.inspect.conformance.assertion import chosen
-    from coupler.inspect.conformance.candidate import Candidate
-    from coupler.inspect.conformance.examination import examine
+    from coupler.conformance.assertion import chosen
+    from coupler.conformance.candidate import Candidate
+    from coupler.conformance.examination import examine
 
     def check(command: Sequence[str], *, only: Sequence[str] = (), **options: Any) -> Report:
         candidate = Candidate(command, tmp_path, **options)

@@ -13,17 +13,17 @@ from typing import Any, cast
 
 from coupler.__main__ import main
 from coupler.cli.models import packages
-from coupler.coder.model import local_known
+from coupler.coder.model import local
 
-known = cast("dict[str, Any]", local_known.KNOWN)
+known = cast("dict[str, Any]", local.KNOWN)
 known.clear()
 known.update(
-    {each["name"]: local_known.KnownModel(**each) for each in json.loads(os.environ["COUPLER_TEST_KNOWN"])}
+    {each["name"]: local.KnownModel(**each) for each in json.loads(os.environ["COUPLER_TEST_KNOWN"])}
 )
 place = os.environ.get("COUPLER_TEST_ENGINE_PLACE")
 if place is not None:
     # Whether this environment has what runs models, or not.
     packages.find_spec = lambda name: (  # type: ignore[assignment]
-        PathFinder.find_spec(name, [place]) if name == local_known.ENGINE else find_spec(name)
+        PathFinder.find_spec(name, [place]) if name == local.ENGINE else find_spec(name)
     )
 main()

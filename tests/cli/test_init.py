@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import forked
-from coupler.coder.model.provider import PROVIDERS
+from coupler.coder.model.credentials import PROVIDERS
 from raw_client import COUPLER, PATIENCE
 
 EXAMPLE = ".coupler/workflows/overview.yaml"

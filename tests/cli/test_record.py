@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forked
-from coupler.inspect.trace import Trace
+from coupler.recording.traces import Trace
 
 ROOT = Path(__file__).parent.parent.parent
 RECORD = [sys.executable, "-m", "coupler", "record"]
@@ -104,7 +104,7 @@ class Tapped:
                 (
                     child
                     for child in psutil.Process(self.process.pid).children()
-                    if "coupler.inspect.record_writer" in child.cmdline()
+                    if "coupler.recording.writer" in child.cmdline()
                 ),
                 None,
             )

@@ -9,7 +9,7 @@ import pytest
 
 from client.stage import Scripted, run
 from coupler import AgentError, Turn, connect
-from coupler.inspect.trace import Trace
+from coupler.recording.traces import Trace
 
 Script = Callable[[str], Scripted]
 

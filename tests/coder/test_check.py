@@ -11,9 +11,9 @@ import forked
 from bridges.model_server import says
 from coder.script import Answer, Asked, ScriptedModel, use
 from coder.served_coder import surroundings, write
-from coupler.inspect.conformance.assertion import catalogue
-from coupler.inspect.conformance.candidate import Candidate
-from coupler.inspect.conformance.examination import examine
+from coupler.conformance.assertion import catalogue
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.examination import examine
 from raw_client import COUPLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from coupler.coder.context.front_matter import read_document
-from coupler.coder.hooks.hooks import MOST_OBJECTIONS
+from coupler.coder.hooks import MOST_OBJECTIONS
 from coupler.coder.profile import profile_of
+from coupler.coder.skills import read_document
 from coupler.config import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "coder.md").read_text()

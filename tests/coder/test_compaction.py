@@ -12,8 +12,7 @@ from bridges.scripted_model import ScriptedModel, call, fail, used
 from coder.talking import talk
 from coupler import acp
 from coupler.client import remote
-from coupler.coder.compaction.compaction import CompactionMiddleware
-from coupler.coder.compaction.summary import TASK
+from coupler.coder.compaction import TASK, CompactionMiddleware
 from coupler.events import Compaction
 
 NOTES = "Notes on what was."

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from client.stage import unhurried
-from coupler.coder.compaction.conversation import Compacted, beginning_to_summarize, fitting, visible_messages
+from coupler.coder.compaction import Compacted, beginning_to_summarize, fitting, visible_messages
 
 LENGTHS = st.integers(0, 4000)
 

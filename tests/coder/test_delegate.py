@@ -12,8 +12,8 @@ __all__ = ["order", "stages"]
 
 SOURCE = """
 from bridges.scripted_model import fail
-from coupler.coder.tools.ask import ask_tools
-from coupler.coder.tools.delegate import delegate_tools
+from coupler.coder.questions import ask_tools
+from coupler.coder.sub_agents import delegate_tools
 
 {before}
 
@@ -329,7 +329,7 @@ async def hang() -> str:
 def test_the_model_is_told_whom_there_is(order):
     at = order(
         """
-from coupler.coder.tools.delegate import delegate_tools
+from coupler.coder.sub_agents import delegate_tools
 
 @tool
 async def described() -> str:
@@ -351,7 +351,7 @@ def test_an_agent_that_works_for_another_one_gives_nothing_away(order):
     at = order(
         """
 import os
-from coupler.coder.tools.delegate import delegate_tools
+from coupler.coder.sub_agents import delegate_tools
 
 os.environ["COUPLER_DELEGATED"] = "1"
 try:

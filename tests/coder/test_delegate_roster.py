@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from coupler.coder.delegation.other_agent import OtherAgent
-from coupler.coder.delegation.roster import MOST_LINES, Roster
+from coupler.coder.other_agents import OtherAgent
 from coupler.coder.profile import Profile
+from coupler.coder.sub_agents import MOST_LINES, Roster
 from coupler.config import load
 
 OWN = Profile(

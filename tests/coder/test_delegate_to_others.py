@@ -18,7 +18,7 @@ from raw_client import PATIENCE
 AGENT = Path(__file__).parent / "delegated_agent.py"
 
 SOURCE = """
-from coupler.coder.tools.delegate import delegate_tools
+from coupler.coder.sub_agents import delegate_tools
 
 def make_graph(sub_agent):
     told.append((sub_agent.name, sub_agent.profile.system, sub_agent.is_read_only))

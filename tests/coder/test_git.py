@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from coupler.coder.context import git as git_module
-from coupler.coder.context.git import git_state
+from coupler.coder import git as git_module
+from coupler.coder.git import git_state
 
 
 def git(directory, *words, check=True):

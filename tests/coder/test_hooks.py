@@ -18,8 +18,8 @@ from coder.talking import talk
 from coupler import acp, connect
 from coupler.agent.factory import adopt
 from coupler.client import remote as offer
-from coupler.coder.hooks import hook_run
-from coupler.coder.hooks.hooks import MOST_OBJECTIONS, HooksMiddleware
+from coupler.coder import hooks as hook_run
+from coupler.coder.hooks import MOST_OBJECTIONS, HooksMiddleware
 from coupler.events import Notice
 
 

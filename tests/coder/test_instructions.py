@@ -9,11 +9,11 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler.client import files
-from coupler.coder.compaction.compaction import CompactionMiddleware
-from coupler.coder.context import reading
-from coupler.coder.context.nested_instructions import NestedInstructions
-from coupler.coder.context.skills import Skills
+from coupler.coder import instructions
+from coupler.coder.compaction import CompactionMiddleware
+from coupler.coder.instructions import NestedInstructions
 from coupler.coder.prompt import PromptMiddleware
+from coupler.coder.skills import Skills
 from coupler.events import Notice
 
 
@@ -221,7 +221,7 @@ def test_an_editor_that_does_not_answer_holds_nothing_up(told, repository, monke
 
     (repository / "AGENTS.md").write_text("saved")
     monkeypatch.setattr(files.Files, "_read", wait)
-    monkeypatch.setattr(reading, "PATIENCE", 0.05)
+    monkeypatch.setattr(instructions, "PATIENCE", 0.05)
 
     told.talk("hello", files="read")
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from coupler.agent.output import Veil
-from coupler.coder.outputs import outputs as kept
-from coupler.coder.outputs.outputs import Outputs, delete_old_outputs, delete_outputs, directory_of
+from coupler.coder import outputs as kept
+from coupler.coder.outputs import Outputs, delete_old_outputs, delete_outputs, directory_of
 from coupler.runtime.directories import NoHomeError
 
 

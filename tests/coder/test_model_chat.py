@@ -16,8 +16,7 @@ from bridges.model_server import RATE_LIMITED, TOO_LONG, ModelServer, Reply, ref
 from coupler.coder.model import chat_model as module
 from coupler.coder.model.chat_model import chat_model, chat_models, model_middleware
 from coupler.coder.model.choice import ModelChoice, resolved
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.keyring import Keyring
+from coupler.coder.model.credentials import Keyring, ModelError
 from coupler.langchain.errors import failure_of
 from coupler.runtime.extras import MissingExtraError
 

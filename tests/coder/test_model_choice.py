@@ -7,11 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coupler.coder.model.choice import ModelChoice, chosen, named, resolved
-from coupler.coder.model.credentials import Credentials, store
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.provider import PROVIDERS, ollama_address
-from coupler.coder.model.setting_up import how_to_set_up
+from coupler.coder.model.choice import ModelChoice, chosen, how_to_set_up, named, resolved
+from coupler.coder.model.credentials import PROVIDERS, Credentials, ModelError, ollama_address, store
 from coupler.config import load
 
 

@@ -14,10 +14,17 @@ from langchain_core.messages import ToolMessage
 from langgraph.types import Command
 
 from coupler.coder.model.choice import ModelChoice
-from coupler.coder.model.concealment import KeyConcealment
-from coupler.coder.model.credentials import Credentials, StoredKey, remove, store, stored_credentials
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.keyring import Key, Keyring
+from coupler.coder.model.credentials import (
+    Credentials,
+    Key,
+    Keyring,
+    ModelError,
+    StoredKey,
+    remove,
+    store,
+    stored_credentials,
+)
+from coupler.coder.model.middleware import KeyConcealment
 
 GENERAL, USUAL, STORED = "general-0123456789", "usual-0123456789", "stored-0123456789"
 

@@ -21,9 +21,8 @@ from langchain_core.language_models import BaseChatModel
 
 from coupler.coder.model.chat_model import chat_model
 from coupler.coder.model.choice import ModelChoice, resolved
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.keyring import Keyring
-from coupler.coder.model.local_file import ModelFacts, facts_of
+from coupler.coder.model.credentials import Keyring, ModelError
+from coupler.coder.model.local import ModelFacts, facts_of
 from coupler.runtime.extras import MissingExtraError
 
 HERE = Path(__file__).parent

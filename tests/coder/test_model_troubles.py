@@ -13,8 +13,7 @@ from coder.script import Scripted
 from coder.served_coder import Coder, Served, surroundings
 from coupler.agent.errors import TurnFailedError
 from coupler.coder.agent import NO_MODEL
-from coupler.coder.model.choice import ModelChoice
-from coupler.coder.model.remedy import with_remedy
+from coupler.coder.model.choice import ModelChoice, with_remedy
 from raw_client import COUPLER, RawClient
 
 

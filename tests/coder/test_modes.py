@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from coupler.coder.modes import RULES
-from coupler.coder.offered_modes import MODES, first_mode
-from coupler.coder.profile import Profile, ProfileError
+from coupler.coder.profile import MODES, Profile, ProfileError, first_mode
 from permission.parts import Bench
 
 ASK, ACCEPT, LOOK, PLAN, AUTO = "interactive", "accept-edits", "read-only", "planning", "agentic"

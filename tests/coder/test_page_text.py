@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coupler.coder.web.page_text import readable
+from coupler.coder.page_text import readable
 
 HERE = "https://example.org/docs/page.html"
 

@@ -11,8 +11,8 @@ from langchain_core.messages import HumanMessage
 from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler import acp
-from coupler.coder.context.skills import Skills
 from coupler.coder.prompt import HOW, WHO, PromptMiddleware
+from coupler.coder.skills import Skills
 from coupler.events import Notice
 
 

@@ -13,7 +13,7 @@ import pytest
 from coder.script import use
 from coder.served_coder import Coder, tree, write
 from coder.waiting import until
-from coupler.coder.commands.sandbox_line import View, sandbox_line
+from coupler.coder.sandbox import View, sandbox_line
 
 BWRAP = shutil.which("bwrap")
 

@@ -9,10 +9,8 @@ from langchain_core.messages import AIMessageChunk
 from bridges.scripted_model import ScriptedModel, call
 from coder.talking import talk
 from coupler import acp
-from coupler.coder.context.front_matter import read_document
-from coupler.coder.context.skill_commands import SkillCommands
-from coupler.coder.context.skills import Skills, skill_tools
 from coupler.coder.prompt import PromptMiddleware
+from coupler.coder.skills import SkillCommands, Skills, read_document, skill_tools
 from coupler.events import Notice
 
 

@@ -19,9 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from coupler.coder.web.address import is_public, resolved
-from coupler.coder.web.errors import FetchError
-from coupler.coder.web.response import request
+from coupler.coder.web import FetchError, is_public, request, resolved
 
 NAME = "pinned.example"
 

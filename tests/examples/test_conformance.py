@@ -18,9 +18,9 @@ import pytest
 import coupler
 import forked
 from bridges.model_server import ModelServer, Reply, calls, says
-from coupler.inspect.conformance.assertion import chosen
-from coupler.inspect.conformance.candidate import Candidate
-from coupler.inspect.conformance.examination import examine
+from coupler.conformance.assertion import chosen
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.examination import examine
 from examples.desk import EXAMPLES
 from raw_client import COUPLER
 

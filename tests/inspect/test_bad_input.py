@@ -12,11 +12,11 @@ from textwrap import dedent
 import pytest
 
 from coupler.cli.check.output import exit_code
-from coupler.inspect.conformance.assertion import MUST, Assertion, Case, Finding, chosen
-from coupler.inspect.conformance.candidate import Candidate
-from coupler.inspect.conformance.examination import examine, judge
-from coupler.inspect.desk import FULL_CAPABILITIES, Desk
-from coupler.inspect.trace import Trace, TraceError
+from coupler.conformance.assertion import MUST, Assertion, Case, Finding, chosen
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.examination import examine, judge
+from coupler.conformance.peers import FULL_CAPABILITIES, Desk
+from coupler.recording.traces import Trace, TraceError
 
 REFUSING = """
     import json, sys

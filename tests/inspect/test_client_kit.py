@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 import forked
-from coupler.inspect.conformance.assertion import catalogue
-from coupler.inspect.conformance.client_candidate import ClientCandidate, fill_in
-from coupler.inspect.conformance.client_examination import examine_client, judge_scenarios
-from coupler.inspect.conformance.examination import CannotStart
-from coupler.inspect.conformance.scenario import scenarios
+from coupler.conformance.assertion import catalogue, scenarios
+from coupler.conformance.candidate import ClientCandidate, fill_in
+from coupler.conformance.client_examination import examine_client, judge_scenarios
+from coupler.conformance.examination import CannotStart
 
 HERE = Path(__file__).parent / "clients"
 CHECK = [sys.executable, "-m", "coupler", "check", "--client"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coupler.inspect.conformance.assertion import catalogue
-from coupler.inspect.conformance.candidate import Candidate
-from coupler.inspect.conformance.examination import examine
-from coupler.inspect.conformance.report import Report
+from coupler.conformance.assertion import catalogue
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.examination import examine
+from coupler.conformance.report import Report
 from raw_client import COUPLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_starts", "unmeasured")]

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from coupler.inspect.conformance.assertion import catalogue
-from coupler.inspect.conformance.candidate import Candidate
-from coupler.inspect.conformance.examination import examine
-from coupler.inspect.conformance.report import Report, Result
+from coupler.conformance.assertion import catalogue
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.examination import examine
+from coupler.conformance.report import Report, Result
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 

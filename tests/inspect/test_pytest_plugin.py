@@ -106,7 +106,7 @@ def test_the_recorder_judges_by_the_rules_and_saves(project: pytest.Pytester) ->
         project,
         """
         import sys
-        from coupler.inspect.trace import Trace
+        from coupler.recording.traces import Trace
 
         LIAR = '''
         import json, sys

@@ -15,8 +15,8 @@ import pytest
 from coupler.client.connection import recorded
 from coupler.client.errors import AgentError
 from coupler.client_api import link_to
-from coupler.inspect.record_writer import File
-from coupler.inspect.trace import Trace, TraceError
+from coupler.recording.traces import Trace, TraceError
+from coupler.recording.writer import File
 from coupler.redaction.sources import Secret
 from coupler.wire.peer import Peer
 from coupler.wire.tap import Feed, agent_name

@@ -9,13 +9,17 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from coupler.inspect.conformance.assertion import MUST, ROBUST, SHOULD, Assertion, Level
-from coupler.inspect.conformance.rendering.html_page import to_html
-from coupler.inspect.conformance.rendering.json_report import to_json
-from coupler.inspect.conformance.rendering.junit import to_junit
-from coupler.inspect.conformance.rendering.table import print_assertions, print_report
-from coupler.inspect.conformance.rendering.wording import legible, section_address
-from coupler.inspect.conformance.report import Frame, Report, Result
+from coupler.conformance.assertion import MUST, ROBUST, SHOULD, Assertion, Level
+from coupler.conformance.rendering import (
+    legible,
+    print_assertions,
+    print_report,
+    section_address,
+    to_html,
+    to_json,
+    to_junit,
+)
+from coupler.conformance.report import Frame, Report, Result
 
 NASTY = "a\x1b[31mb\x00c]]>d<script>alert(1)</script>&e\"f'g\u202eh\ud800i[bold]j\ufffek\x9bl\r"
 VOID = {"meta", "input"}

@@ -18,9 +18,9 @@ import pytest
 import forked
 from coupler import connect
 from coupler.client.policy import Policy
-from coupler.inspect.desk import FULL_CAPABILITIES
-from coupler.inspect.scripted_client import ScriptedClient
-from coupler.inspect.trace import Trace
+from coupler.conformance.peers import FULL_CAPABILITIES
+from coupler.conformance.scripted_client import ScriptedClient
+from coupler.recording.traces import Trace
 
 T = TypeVar("T")
 
@@ -267,7 +267,7 @@ def test_what_follows_a_permission_waits_for_its_answer(tmp_path: Path) -> None:
 
 
 def hold_back(params: dict[str, Any]) -> dict[str, Any]:
-    from coupler.inspect.desk import Held
+    from coupler.conformance.peers import Held
 
     raise Held
 

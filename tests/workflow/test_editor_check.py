@@ -11,9 +11,9 @@ import pytest
 
 import forked
 from client.stage import Scripted
-from coupler.inspect.conformance.assertion import catalogue
-from coupler.inspect.conformance.candidate import Candidate
-from coupler.inspect.conformance.examination import examine
+from coupler.conformance.assertion import catalogue
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.examination import examine
 from raw_client import COUPLER, PATIENCE
 from workflow.served_project import write_workflow
 

@@ -55,7 +55,7 @@ def is_coder(agent: str) -> bool:
 
 def log_in(wanted: Wanted) -> None:
     """Ask for what was not given, try it out, and store it."""
-    from coupler.coder.model.errors import ModelError
+    from coupler.coder.model.credentials import ModelError
 
     if wanted.provider is not None:
         refuse("the coder has no METHOD: name a model with --model", PROGRAM)
@@ -109,7 +109,7 @@ def _choice(wanted: Wanted) -> ModelChoice:
 
 
 def _asked_model() -> str:
-    from coupler.coder.model.provider import PROVIDERS
+    from coupler.coder.model.credentials import PROVIDERS
 
     if not sys.stdin.isatty():
         refuse("there is no terminal to ask on: name the model with --model PROVIDER:NAME", PROGRAM)
@@ -122,8 +122,7 @@ def _asked_model() -> str:
 
 def _key(choice: ModelChoice) -> str | None:
     """The key as it was typed, or as it comes on stdin; None for a model that needs none."""
-    from coupler.coder.model.keyring import checked_key
-    from coupler.coder.model.provider import provider_of
+    from coupler.coder.model.credentials import checked_key, provider_of
 
     provider = provider_of(choice.provider)
     if not provider.variables and not choice.base_url:
@@ -144,7 +143,7 @@ def _key(choice: ModelChoice) -> str | None:
 
 
 def _refuse_without_key(choice: ModelChoice) -> NoReturn:
-    from coupler.coder.model.provider import provider_of
+    from coupler.coder.model.credentials import provider_of
 
     usual = [name for name in provider_of(choice.provider).variables if os.environ.get(name)]
     hint = (
@@ -155,7 +154,7 @@ def _refuse_without_key(choice: ModelChoice) -> NoReturn:
 
 def _check(choice: ModelChoice, key: str | None) -> None:
     """Ask the model for a word. What cannot be tried out is stored all the same."""
-    from coupler.coder.model.trial import Verdict, tried
+    from coupler.coder.model.chat_model import Verdict, tried
 
     if choice.provider == "local":
         return
@@ -190,7 +189,7 @@ def _holds(choice: ModelChoice) -> bool:
 
 def _in_use() -> str:
     """What holds in this directory, and who said so."""
-    from coupler.coder.model.keyring import Keyring
+    from coupler.coder.model.credentials import Keyring
     from coupler.config import ConfigError, keys
     from coupler.providers.catalogue import configuration
 

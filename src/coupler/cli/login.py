@@ -79,7 +79,7 @@ def login(
 
 
 def _log_in_to_coder(wanted: coder_login.Wanted, *, is_list: bool, is_forget: bool) -> None:
-    from coupler.coder.model.errors import ModelError
+    from coupler.coder.model.credentials import ModelError
 
     if is_list and is_forget:
         refuse("--list and --forget exclude each other", PROGRAM)

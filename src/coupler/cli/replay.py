@@ -15,7 +15,7 @@ from coupler.cli.options import seconds
 from coupler.cli.refusal import complain, refuse
 
 if TYPE_CHECKING:
-    from coupler.inspect.trace import Trace
+    from coupler.recording.traces import Trace
 
 PROGRAM = "coupler replay"
 DEFAULT_TIMEOUT = 60.0
@@ -95,7 +95,7 @@ def replay(
 
 
 def _load(path: Path) -> Trace:
-    from coupler.inspect.trace import Trace, TraceError
+    from coupler.recording.traces import Trace, TraceError
 
     try:
         trace = Trace.load(path)
@@ -115,7 +115,7 @@ def _serve(trace: Trace, pace: float) -> int:
         refuse(str(error), PROGRAM)
 
     async def run() -> None:
-        from coupler.inspect.replay_agent import ReplayedAgent
+        from coupler.recording.replay import ReplayedAgent
         from coupler.wire.pipe_transport import PipeTransport
 
         task = asyncio.current_task()
@@ -135,8 +135,8 @@ def _serve(trace: Trace, pace: float) -> int:
 def _play_client(trace: Trace, command: list[str], timeout: float) -> int:
     from coupler.client.errors import AgentError
     from coupler.client_api import link_to
-    from coupler.inspect.replay_client import ReplayedClient
-    from coupler.inspect.replay_difference import differences
+    from coupler.recording.replay import ReplayedClient
+    from coupler.recording.replay_difference import differences
 
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
 

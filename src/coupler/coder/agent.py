@@ -6,29 +6,36 @@ has changed.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from coupler.agent.agent import Agent
+from coupler.agent.agent import Agent, Select
 from coupler.agent.errors import TurnFailedError
-from coupler.coder.making import Making
-from coupler.coder.offered_modes import modes_of
-from coupler.coder.profile import ProfileError
+from coupler.agent.startup.loading import import_in_thread
+from coupler.coder.background_jobs import BackgroundJobs
+from coupler.coder.model.credentials import client_package
+from coupler.coder.outputs import Outputs
+from coupler.coder.profile import ProfileError, modes_of
+from coupler.coder.sandbox import Sandbox
 from coupler.coder.served import Described
-from coupler.coder.setup import Setup, setup_of
-from coupler.coder.workplace import Workplace
-from coupler.runtime.extras import MissingExtraError
+from coupler.coder.setup import keep, recalled, setup_of
+from coupler.runtime.extras import MissingExtraError, need
 from coupler.runtime.threads import in_thread
 from coupler.workflow.editor.workflow_agent import WorkflowAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from coupler.agent.agent import Command, Option
     from coupler.agent.session import Session
     from coupler.agent.startup.serve_options import ServeOptions
     from coupler.agent.turn import Turn
+    from coupler.coder.setup import Setup
+    from coupler.coder.skills import Skills
     from coupler.langchain.graph_agent import GraphAgent
     from coupler.schema.v1 import ContentBlock, StopReason
+
 
 MODEL = "model"
 """The id of the option that the model is chosen by, which editors know."""
@@ -93,7 +100,7 @@ class CoderAgent(Agent):
         if self._workflows is not None and await self._workflows.is_for_workflows(turn):
             return await self._workflows.perform(turn)
         # Imported on use: who has no model may have none of its packages either.
-        from coupler.coder.model.errors import ModelError
+        from coupler.coder.model.credentials import ModelError
 
         try:
             setup = await in_thread(lambda: setup_of(turn.session, self._profile, self._model))
@@ -108,7 +115,7 @@ class CoderAgent(Agent):
         try:
             return await agent.perform(turn)
         except TurnFailedError as error:
-            from coupler.coder.model.remedy import with_remedy
+            from coupler.coder.model.choice import with_remedy
 
             choice = setup.models.get(str(turn.session.options.get(MODEL)), setup.choice)
             assert choice is not None, "a model was asked"
@@ -119,7 +126,7 @@ class CoderAgent(Agent):
 
     def _looked_at(self, session: Session) -> Setup | None:
         """How the session begins; what is wrong is told when the first prompt needs it."""
-        from coupler.coder.model.errors import ModelError
+        from coupler.coder.model.credentials import ModelError
 
         try:
             return setup_of(session, self._profile, self._model)
@@ -147,7 +154,7 @@ class CoderAgent(Agent):
             session.set_commands(commands)
 
     async def _tell_how_to_set_up(self, turn: Turn) -> StopReason | None:
-        from coupler.coder.model.setting_up import how_to_set_up
+        from coupler.coder.model.choice import how_to_set_up
 
         if turn.text.startswith("/") and self._workflows is not None:
             return await self._workflows.perform(turn)
@@ -170,3 +177,124 @@ def _options(setup: Setup) -> tuple[Option, ...]:
     from coupler.agent.agent import Select
 
     return (Select(MODEL, [*setup.models], name="Model", category="model"),)
+
+
+# The making of a session's LangChain agent.
+#
+# LangChain takes seconds to import. So that begins as soon as there is a session, in a thread, and then it is
+# known which commands there are. The agent itself is made for the first prompt, or when somebody says so.
+
+
+ASSEMBLY = "coupler.coder.assembly"
+
+
+class Making:
+    """Of the agent of one setup. `offer` is told its commands."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        workplace: Workplace,
+        store: str | None,
+        offer: Callable[[Sequence[Command]], None],
+    ) -> None:
+        self.setup = setup
+        self._workplace = workplace
+        self._store = store
+        self._offer = offer
+        self._preparing = asyncio.create_task(self._prepare())
+        self._making: asyncio.Task[GraphAgent] | None = None
+
+    @property
+    def agent(self) -> GraphAgent | None:
+        """The agent, if it is there."""
+        making = self._making
+        is_there = making is not None and making.done() and not making.cancelled() and not making.exception()
+        return making.result() if making is not None and is_there else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it could not be made; what was missing may be there by now."""
+        return self._making is not None and self._making.done() and self.agent is None
+
+    def begin(self) -> None:
+        """Make it now: it may have servers to connect to."""
+        if self._making is None:
+            self._making = asyncio.create_task(self._make())
+
+    async def made(self) -> GraphAgent:
+        """The agent, when it is there. Raises why it is not."""
+        self.begin()
+        assert self._making is not None
+        # Who waits may be cancelled; what is waited for goes on.
+        await asyncio.wait([self._making])
+        return self._making.result()
+
+    async def close(self) -> None:
+        """Let go of it."""
+        tasks = [task for task in (self._preparing, self._making) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        if (agent := self.agent) is not None:
+            await agent.closed(self._workplace.session)
+
+    async def _prepare(self) -> Skills:
+        clients = {client_package(choice.provider) for choice in self.setup.models.values()}
+        await import_in_thread([ASSEMBLY, *clients])
+        need("langchain", extra="coder", feature="The coder")
+        from coupler.coder.compaction import COMMAND
+        from coupler.coder.skills import Skills
+
+        skills = Skills(self._workplace.session, self.setup.profile.skills)
+        await in_thread(skills.look)
+        self._offer([COMMAND, *skills.commands(taken=(COMMAND.name,))])
+        return skills
+
+    async def _make(self) -> GraphAgent:
+        await asyncio.wait([self._preparing])
+        skills = self._preparing.result()
+        from coupler.coder.assembly import assembled
+
+        session, profile = self._workplace.session, self.setup.profile
+        session.env.update(profile.env)
+        await session.use_servers(profile.mcp)
+        # LangChain looks at every tool and reads certificates: other sessions go on meanwhile.
+        agent = await in_thread(lambda: assembled(self.setup, self._workplace, skills, self._store))
+        offered = [value for option in agent.options if isinstance(option, Select) for value in option.values]
+        if offered != [*self.setup.models]:
+            # Some of the models cannot be used here: the log says why, and nobody can choose them.
+            session.declare(options=agent.options)
+        await agent.opened(session)
+        return agent
+
+
+# What the coder of a session works with while it is open; its agent may be made anew meanwhile.
+
+
+FILES = "files"
+"""Where the session's state has what the coder has seen in files."""
+
+MOST_FILES = 500
+"""Files that are remembered so, the last ones."""
+
+
+class Workplace:
+    """Of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.outputs = Outputs(session)
+        self.jobs = BackgroundJobs(session, self.outputs)
+        self.sandbox = Sandbox(session, [self.outputs.directory])
+        session.known_files.restore(recalled(session, FILES))
+
+    def remember(self) -> None:
+        """A turn is over: who goes on with the session elsewhere knows its files, too."""
+        if files := self.session.known_files.saved(MOST_FILES):
+            keep(self.session, FILES, files)
+
+    async def close(self) -> None:
+        """The session is left."""
+        await self.jobs.close()
+        self.sandbox.close()

@@ -15,25 +15,22 @@ from langchain.agents.middleware import TodoListMiddleware
 from langchain.agents.middleware.types import AgentMiddleware
 
 from coupler import acp
-from coupler.coder.commands.job_news import JobNews
-from coupler.coder.compaction.compaction import CompactionMiddleware
-from coupler.coder.context.nested_instructions import NestedInstructions
-from coupler.coder.context.skill_commands import SkillCommands
-from coupler.coder.context.skills import Skills, skill_tools
-from coupler.coder.hooks.hooks import HooksMiddleware
+from coupler.coder.compaction import CompactionMiddleware
+from coupler.coder.hooks import HooksMiddleware
+from coupler.coder.instructions import NestedInstructions
+from coupler.coder.middleware import JobNews, KeptOutputs
 from coupler.coder.model.chat_model import chat_models, model_middleware
 from coupler.coder.model.choice import chosen
-from coupler.coder.model.concealment import Keyless
-from coupler.coder.model.keyring import Keyring
+from coupler.coder.model.credentials import Keyring
+from coupler.coder.model.middleware import Keyless
 from coupler.coder.modes import mode_middleware
-from coupler.coder.outputs.kept_outputs import KeptOutputs
 from coupler.coder.profile import CODER, Profile
 from coupler.coder.prompt import PromptMiddleware
-from coupler.coder.tools.ask import ask_tools
-from coupler.coder.tools.delegate import delegate_tools
-from coupler.coder.tools.fetch import fetch_tools
-from coupler.coder.tools.plan import plan_tools
-from coupler.coder.tools.shell import shell_tools
+from coupler.coder.questions import ask_tools, plan_tools
+from coupler.coder.shell import shell_tools
+from coupler.coder.skills import SkillCommands, Skills, skill_tools
+from coupler.coder.sub_agents import delegate_tools
+from coupler.coder.web import fetch_tools
 from coupler.langchain.editor_tools.tools import file_tools
 from coupler.langchain.messages import Look
 
@@ -42,9 +39,9 @@ if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
     from langgraph.pregel import Pregel
 
-    from coupler.coder.delegation.sub_agent import SubAgent
+    from coupler.coder.agent import Workplace
     from coupler.coder.setup import Setup
-    from coupler.coder.workplace import Workplace
+    from coupler.coder.sub_agents import SubAgent
 
     Graph: TypeAlias = Pregel[Any, Any, Any, Any]
     Middleware: TypeAlias = AgentMiddleware[Any, Any, Any]

@@ -11,16 +11,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from coupler import acp
-from coupler.coder.offered_modes import (
+from coupler.coder.profile import (
     ACCEPT_EDITS,
     AGENTIC,
     INTERACTIVE,
     MODES,
     PLANNING,
     READ_ONLY,
+    USUAL,
+    Profile,
     mode_of_profile,
 )
-from coupler.coder.profile import USUAL, Profile
 from coupler.langchain.permission import KIND
 from coupler.permission.rules import NO_MODE, ModeRules
 

@@ -18,20 +18,17 @@ from weakref import ref
 from langchain.agents.middleware.types import AgentMiddleware, ModelRequest
 from langchain_core.messages import SystemMessage
 
-from coupler.coder.context.fence import fenced
-from coupler.coder.context.git import git_state
-from coupler.coder.context.grounds import Ground
-from coupler.coder.context.instructions import standing_instructions
-from coupler.coder.context.reading import Reader
-from coupler.coder.model.window import window_of
-from coupler.coder.notes import tell_note
-from coupler.coder.shortening import cut
+from coupler.coder.git import git_state
+from coupler.coder.instructions import Ground, Reader, standing_instructions
+from coupler.coder.model.choice import window_of
+from coupler.coder.outputs import cut, fenced
+from coupler.coder.setup import tell_note
 from coupler.langchain.current import current
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
     from coupler.agent.turn import Turn
-    from coupler.coder.context.skills import Skills
+    from coupler.coder.skills import Skills
 
 SHARE = 0.6
 """Characters of instructions for each token of the window: about a sixth of it."""

@@ -52,7 +52,7 @@ class Coder:
 
         async def forget(session_id: str, state: Any) -> None:
             from coupler.agent import factory
-            from coupler.coder.outputs.outputs import delete_outputs
+            from coupler.coder.outputs import delete_outputs
             from coupler.runtime.threads import in_thread
 
             await factory.forget_adopted(session_id, state, options)

@@ -6,17 +6,20 @@ same agent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from coupler.agent.session import configuration_of
-from coupler.coder.offered_modes import first_mode
-from coupler.coder.profile import Profile, profile_of
+from coupler.agent.turn import NOTICES
+from coupler.coder.profile import Profile, first_mode, profile_of
 from coupler.config import keys
 
 if TYPE_CHECKING:
     from coupler.agent.session import Session
+    from coupler.agent.turn import Turn
     from coupler.coder.model.choice import ModelChoice
     from coupler.config import Config
 
@@ -55,7 +58,7 @@ def setup_of(session: Session, profile: str, model: str | None) -> Setup:
 def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
     # Imported on use: a session of workflows alone needs none of it.
     from coupler.coder.model.choice import chosen, named
-    from coupler.coder.model.keyring import Keyring
+    from coupler.coder.model.credentials import Keyring
 
     profiles = tuple(profile_of(entry.text, config) for entry in config[keys.CODER_PROFILES])
     for offered in profiles:
@@ -69,3 +72,47 @@ def _setup(config: Config, profile: Profile, model: str | None) -> Setup:
         sandbox=config[keys.CODER_SANDBOX],
         profiles=profiles,
     )
+
+
+# What the coder keeps in a session's state, which is stored with every turn, each under a name of its own.
+#
+# Others keep theirs there as well, and what is stored may be anybody's: so entries are replaced one at a
+# time, and whoever recalls one looks at what it is.
+
+
+def recalled(session: Session, name: str) -> Any:
+    """What was kept under this name; None if nothing was."""
+    return _kept(session).get(name)
+
+
+def keep(session: Session, name: str, value: Any) -> None:
+    """Keep what JSON can hold, in the place of what was there."""
+    session.state = {**_kept(session), name: value}
+
+
+def forget(session: Session, name: str) -> None:
+    """Keep nothing under this name any more."""
+    session.state = {each: value for each, value in _kept(session).items() if each != name}
+
+
+def _kept(session: Session) -> Mapping[str, Any]:
+    return session.state if isinstance(session.state, Mapping) else {}
+
+
+# Tells the user what is not part of an answer: as a notice, else as a thought.
+#
+# Not as a message: what the agent answers may be read by a program.
+
+
+log = logging.getLogger("coupler.coder")
+
+
+async def tell_note(turn: Turn, title: str, description: str) -> None:
+    """Tell and log it."""
+    log.warning("%s: %s", title, description)
+    if turn.editor.offers(NOTICES):
+        await turn.notice(title, description, severity="warning")
+    else:
+        turn.begin_new_message()
+        await turn.think(f"{title}: {description}")
+        turn.begin_new_message()

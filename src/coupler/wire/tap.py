@@ -466,7 +466,7 @@ def _start_writer(file: int) -> subprocess.Popen[bytes]:
     -P keeps the directory that an editor started us in off the module path.
     """
     writer = subprocess.Popen(
-        [sys.executable, "-P", "-m", "coupler.inspect.record_writer"],
+        [sys.executable, "-P", "-m", "coupler.recording.writer"],
         stdin=subprocess.PIPE,
         stdout=file,
         stderr=subprocess.DEVNULL,

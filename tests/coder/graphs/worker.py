@@ -19,13 +19,12 @@ from langchain_core.tools import tool
 from bridges.scripted_model import ScriptedModel
 from coupler import acp
 from coupler.agent.agent import Agent
-from coupler.coder.commands.background import BackgroundJobs
-from coupler.coder.commands.job_news import JobNews
-from coupler.coder.commands.sandbox import Sandbox
-from coupler.coder.outputs.kept_outputs import KeptOutputs
-from coupler.coder.outputs.outputs import Outputs
-from coupler.coder.tools.fetch import fetch_tools
-from coupler.coder.tools.shell import shell_tools
+from coupler.coder.background_jobs import BackgroundJobs
+from coupler.coder.middleware import JobNews, KeptOutputs
+from coupler.coder.outputs import Outputs
+from coupler.coder.sandbox import Sandbox
+from coupler.coder.shell import shell_tools
+from coupler.coder.web import fetch_tools
 from coupler.langchain.graph_agent import GraphAgent
 from coupler.langchain.messages import Look
 

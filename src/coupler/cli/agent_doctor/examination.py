@@ -23,16 +23,14 @@ from coupler.cli.agent_doctor.wording import (
     self_named,
     silence_remedy,
 )
-from coupler.inspect import mcp_probe
-from coupler.inspect.codes import AUTH_REQUIRED
-from coupler.inspect.conformance.agent.prompting import says_all_before_the_answer
-from coupler.inspect.conformance.agent.transport import EXIT_LIMIT, ORPHAN_LIMIT, only_messages
-from coupler.inspect.conformance.candidate import advertises
-from coupler.inspect.conformance.reading import items, part
-from coupler.inspect.desk import allow, reject
-from coupler.inspect.line_pipe import ScriptError
-from coupler.inspect.scripted_client import ScriptedClient
-from coupler.inspect.trace import Trace
+from coupler.conformance import mcp_probe
+from coupler.conformance.agent.prompting import says_all_before_the_answer
+from coupler.conformance.agent.transport import EXIT_LIMIT, ORPHAN_LIMIT, only_messages
+from coupler.conformance.candidate import advertises
+from coupler.conformance.peers import ScriptError, allow, reject
+from coupler.conformance.reading import items, part
+from coupler.conformance.scripted_client import ScriptedClient
+from coupler.recording.traces import AUTH_REQUIRED, Trace
 from coupler.runtime.process import Process, processes_below, still_alive
 
 CAPABILITIES = {"auth": {"terminal": True}}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from coupler.cli.agent_doctor.diagnosis import Diagnosis
-from coupler.inspect.conformance.candidate import describe
-from coupler.inspect.conformance.reading import part
-from coupler.inspect.line_pipe import ScriptError
-from coupler.inspect.scripted_client import Answer
+from coupler.conformance.candidate import describe
+from coupler.conformance.peers import ScriptError
+from coupler.conformance.reading import part
+from coupler.conformance.scripted_client import Answer
 
 LONGEST_SENTENCE = 400
 """Characters of what an agent says about an error."""

@@ -13,7 +13,7 @@ from coupler.cli.check.options import PROGRAM, CheckOptions
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.inspect.conformance.report import Report
+    from coupler.conformance.report import Report
 
 HOW = "where the client takes the agent's command: `coupler check --client -- my-client --agent {agent}`"
 
@@ -33,9 +33,9 @@ def main(command: list[str], options: CheckOptions) -> int:
 
 def _examine(command: list[str], options: CheckOptions) -> Report:
     from coupler.cli.check.output import save_traces
-    from coupler.inspect.conformance.client_candidate import AGENT_WORD, AGENT_WORDS, ClientCandidate
-    from coupler.inspect.conformance.client_examination import examine_client
-    from coupler.inspect.conformance.examination import CannotStart
+    from coupler.conformance.candidate import AGENT_WORD, AGENT_WORDS, ClientCandidate
+    from coupler.conformance.client_examination import examine_client
+    from coupler.conformance.examination import CannotStart
 
     if not any(AGENT_WORD in word or AGENT_WORDS in word for word in command):
         refuse(f"write {AGENT_WORD} {HOW}", PROGRAM)
@@ -58,7 +58,7 @@ def _serve(options: CheckOptions) -> Report:
         incoming, outgoing = take_over()
     except StdioIsTerminal as error:
         refuse(str(error), PROGRAM)
-    from coupler.inspect.conformance.chat import Chat
+    from coupler.conformance.client_examination import Chat
     from coupler.wire.pipe_transport import PipeTransport
 
     chat = Chat(PipeTransport(incoming, outgoing), options.chosen("client"))

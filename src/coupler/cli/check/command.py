@@ -20,8 +20,8 @@ from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
     from coupler.cli.check.output import Output
-    from coupler.inspect.conformance.candidate import Candidate
-    from coupler.inspect.conformance.report import Report
+    from coupler.conformance.candidate import Candidate
+    from coupler.conformance.report import Report
 
 INSTEAD = "as in `coupler check -- my-agent`, or else a recording with --trace"
 
@@ -150,7 +150,7 @@ def _run(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
 
 def _list(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     from coupler.cli.check.output import Output
-    from coupler.inspect.conformance.rendering.table import print_assertions
+    from coupler.conformance.rendering import print_assertions
 
     if command:
         refuse("--list takes no command", PROGRAM)
@@ -172,9 +172,9 @@ def _check_agent(command: list[str], options: CheckOptions) -> int:
 
 def _grade(command: list[str], options: CheckOptions, *, is_client: bool) -> int:
     from coupler.cli.check.output import Output, exit_code
-    from coupler.inspect.conformance.client_examination import grade_client
-    from coupler.inspect.conformance.examination import grade
-    from coupler.inspect.trace import Trace, TraceError
+    from coupler.conformance.client_examination import grade_client
+    from coupler.conformance.examination import grade
+    from coupler.recording.traces import Trace, TraceError
 
     if command:
         refuse(f"give either a command or recordings, {INSTEAD}", PROGRAM)
@@ -194,7 +194,7 @@ def _grade(command: list[str], options: CheckOptions, *, is_client: bool) -> int
 
 def _examine(command: list[str], options: CheckOptions, output: Output) -> Report:
     from coupler.cli.check.output import save_traces
-    from coupler.inspect.conformance.examination import CannotStart, examine
+    from coupler.conformance.examination import CannotStart, examine
 
     assertions = options.chosen("agent")
     with tempfile.TemporaryDirectory(prefix="coupler-check-", ignore_cleanup_errors=True) as directory:
@@ -212,7 +212,7 @@ def _examine(command: list[str], options: CheckOptions, output: Output) -> Repor
 
 def _candidate(command: list[str], options: CheckOptions, project: Path) -> Candidate:
     from coupler.client_api import startable, usual_startup_timeout
-    from coupler.inspect.conformance.candidate import Candidate
+    from coupler.conformance.candidate import Candidate
 
     prompt = {} if options.prompt is None else {"prompt": options.prompt}
     return Candidate(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from coupler.cli.refusal import refuse
 
 if TYPE_CHECKING:
-    from coupler.inspect.conformance.assertion import Assertion
+    from coupler.conformance.assertion import Assertion
 
 PROGRAM = "coupler check"
 
@@ -44,7 +44,7 @@ class CheckOptions:
 
     def chosen(self, side: Literal["agent", "client"]) -> Sequence[Assertion]:
         """The assertions to judge; an id that there is not ends the program with a sentence."""
-        from coupler.inspect.conformance.assertion import UnknownAssertionError, chosen
+        from coupler.conformance.assertion import UnknownAssertionError, chosen
 
         try:
             return chosen(side, self.only)

@@ -18,8 +18,8 @@ from coupler.cli.refusal import refuse
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from coupler.inspect.conformance.report import Report, Result
-    from coupler.inspect.trace import Trace
+    from coupler.conformance.report import Report, Result
+    from coupler.recording.traces import Trace
 
 STDOUT = "-"
 
@@ -66,10 +66,7 @@ class Output:
 
     def write(self, report: Report) -> None:
         """Print the table, then write the other forms: a full disk costs only those."""
-        from coupler.inspect.conformance.rendering.html_page import to_html
-        from coupler.inspect.conformance.rendering.json_report import to_json
-        from coupler.inspect.conformance.rendering.junit import to_junit
-        from coupler.inspect.conformance.rendering.table import print_report
+        from coupler.conformance.rendering import print_report, to_html, to_json, to_junit
 
         make = {"json": to_json, "junit": to_junit, "html": to_html}
         print_report(report, self.console, is_verbose=self._verbose)

@@ -121,13 +121,13 @@ def editors(has_help: bool) -> Iterator[Name]:
 
 def known_models(has_help: bool) -> Iterator[Name]:
     """Models that can be installed by their names."""
-    from coupler.coder.model.local_known import KNOWN
+    from coupler.coder.model.local import KNOWN
 
     yield from ((model.name, model.about if has_help else None) for model in KNOWN.values())
 
 
 def installed_models(has_help: bool) -> Iterator[Name]:
     """Those that are there."""
-    from coupler.coder.model.local_file import installed_files
+    from coupler.coder.model.local import installed_files
 
     yield from ((file.stem, None) for file in installed_files())

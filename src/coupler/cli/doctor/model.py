@@ -23,7 +23,7 @@ LOGIN = "run `coupler login coder`"
 def examine(section: Section, circumstances: Circumstances) -> None:
     """From what is set to what answers; the first thing that is wrong ends it."""
     from coupler.coder.model.choice import chosen
-    from coupler.coder.model.errors import ModelError
+    from coupler.coder.model.credentials import ModelError
     from coupler.coder.profile import USUAL
 
     _look_at_profiles(section, circumstances)
@@ -52,8 +52,7 @@ def examine(section: Section, circumstances: Circumstances) -> None:
 
 def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool:
     """The file of `coupler login coder`, whose keys are from now on not shown; whether it can be read."""
-    from coupler.coder.model.credentials import credentials_file, stored_credentials
-    from coupler.coder.model.errors import ModelError
+    from coupler.coder.model.credentials import ModelError, credentials_file, stored_credentials
     from coupler.runtime.directories import NoHomeError
 
     try:
@@ -97,7 +96,7 @@ def _look_at_profiles(section: Section, circumstances: Circumstances) -> None:
 
 
 def _tell_none(section: Section, circumstances: Circumstances) -> None:
-    from coupler.coder.model.provider import PROVIDERS
+    from coupler.coder.model.credentials import PROVIDERS
 
     section.facts["model"] = None
     if circumstances.config_error is not None:
@@ -129,8 +128,7 @@ def _who_says(circumstances: Circumstances) -> str:
 
 
 def _key(section: Section, choice: ModelChoice, circumstances: Circumstances) -> str | None:
-    from coupler.coder.model.keyring import Keyring, missing_key
-    from coupler.coder.model.provider import provider_of
+    from coupler.coder.model.credentials import Keyring, missing_key, provider_of
 
     key = Keyring().key_for(choice)
     section.facts["key_from"] = None if key is None else key.source
@@ -145,7 +143,7 @@ def _key(section: Section, choice: ModelChoice, circumstances: Circumstances) ->
 
 
 def _try(section: Section, choice: ModelChoice, key: str | None, circumstances: Circumstances) -> None:
-    from coupler.coder.model.provider import LOCAL
+    from coupler.coder.model.credentials import LOCAL
 
     if choice.provider == LOCAL:
         _look_for_file(section, choice)
@@ -170,7 +168,7 @@ def _has_packages(section: Section) -> bool:
 
 
 async def _ask(section: Section, choice: ModelChoice, key: str | None, circumstances: Circumstances) -> None:
-    from coupler.coder.model.trial import Verdict, tried
+    from coupler.coder.model.chat_model import Verdict, tried
 
     began = time.monotonic()
     verdict, sentence = await tried(choice, key, circumstances.patience)
@@ -193,9 +191,8 @@ def _look_for_file(section: Section, choice: ModelChoice) -> None:
     from importlib.util import find_spec
 
     from coupler.cli.doctor.installation import python_command
-    from coupler.coder.model.errors import ModelError
-    from coupler.coder.model.local_file import facts_of, model_file
-    from coupler.coder.model.local_known import ENGINE, ENGINE_REQUIREMENT
+    from coupler.coder.model.credentials import ModelError
+    from coupler.coder.model.local import ENGINE, ENGINE_REQUIREMENT, facts_of, model_file
 
     try:
         file = model_file(choice)

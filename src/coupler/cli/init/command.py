@@ -66,7 +66,7 @@ def init(
     from coupler.cli.init.writing import problem_with_place, trust_all, write_all
     from coupler.cli.kept import UnusableStoreError
     from coupler.cli.replaced_file import CannotWriteError
-    from coupler.coder.model.errors import ModelError
+    from coupler.coder.model.credentials import ModelError
 
     place = _place(directory, is_users=is_users)
     if (problem := problem_with_place(place)) is not None:

@@ -36,7 +36,7 @@ class Found(NamedTuple):
 def look_around(config: Config) -> Found:
     """Raises `ModelError` if what was stored of the coder's login cannot be read."""
     from coupler.coder.model.choice import chosen
-    from coupler.coder.model.provider import PROVIDERS
+    from coupler.coder.model.credentials import PROVIDERS
     from coupler.coder.profile import Profile
 
     keys = [name for each in PROVIDERS.values() for name in each.variables if os.environ.get(name)]
@@ -57,7 +57,7 @@ def look_around(config: Config) -> Found:
 
 def _local_models() -> Sequence[str]:
     """Those that `coupler models` has installed."""
-    from coupler.coder.model.local_file import installed_files
+    from coupler.coder.model.local import installed_files
     from coupler.runtime.directories import NoHomeError
 
     try:

@@ -96,7 +96,7 @@ def remove(names: tuple[str, ...], is_agreed: bool) -> None:
       coupler models remove smollm2
       coupler models remove qwen --yes
     """
-    from coupler.coder.model.local_known import KNOWN
+    from coupler.coder.model.local import KNOWN
 
     files = [_installed(name) for name in names]
     precious = [file.stem for file in files if file.stem not in KNOWN]
@@ -114,7 +114,7 @@ def remove(names: tuple[str, ...], is_agreed: bool) -> None:
 
 
 def _installed(name: str) -> Path:
-    from coupler.coder.model.local_file import ENDING, installed_files
+    from coupler.coder.model.local import ENDING, installed_files
 
     here = {file.stem: file for file in installed_files()}
     found = here.get(name.removeprefix("local:").removesuffix(ENDING))

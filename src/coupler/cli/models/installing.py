@@ -22,9 +22,8 @@ from coupler.cli.models.packages import (
 )
 from coupler.cli.models.unpacking import UnpackingError, put_file, put_known, sha256_of, workshop
 from coupler.cli.refusal import complain, refuse
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.local_file import ENDING, facts_of, models_directory
-from coupler.coder.model.local_known import ENGINE, KNOWN, USUAL, KnownModel
+from coupler.coder.model.credentials import ModelError
+from coupler.coder.model.local import ENDING, ENGINE, KNOWN, USUAL, KnownModel, facts_of, models_directory
 from coupler.runtime.directories import NoHomeError
 
 PROGRAM = "coupler models"

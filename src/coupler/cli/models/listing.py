@@ -8,9 +8,8 @@ from typing import Any
 
 from coupler.cli.models.packages import has_engine
 from coupler.cli.sessions.wording import one_line
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.local_file import installed_files, models_directory
-from coupler.coder.model.local_known import ENGINE, KNOWN
+from coupler.coder.model.credentials import ModelError
+from coupler.coder.model.local import ENGINE, KNOWN, installed_files, models_directory
 
 
 def rows() -> list[dict[str, Any]]:
@@ -21,7 +20,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def _installed(file: Path) -> dict[str, Any]:
-    from coupler.coder.model.local_file import facts_of
+    from coupler.coder.model.local import facts_of
 
     row: dict[str, Any] = {
         "name": file.stem,

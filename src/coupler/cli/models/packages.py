@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from coupler.coder.model.local_known import ENGINE, ENGINE_REQUIREMENT, KnownModel
+from coupler.coder.model.local import ENGINE, ENGINE_REQUIREMENT, KnownModel
 
 LOOK = 0.1
 """Seconds between two looks at how far it is."""

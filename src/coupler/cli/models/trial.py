@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
-from coupler.coder.model.errors import ModelError
+from coupler.coder.model.credentials import ModelError
 
 QUESTION = "Say hello in one short sentence."
 MOST_TOKENS = 24
@@ -28,7 +28,7 @@ class Heard(NamedTuple):
 
 def heard(file: Path) -> Heard:
     """Load the model and ask it; raises ModelError."""
-    from coupler.coder.model.local_server import LocalServer
+    from coupler.coder.model.local import LocalServer
 
     began = time.monotonic()
     server = LocalServer(str(file), SMALL_WINDOW)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from coupler.coder.model.local_known import KnownModel
+from coupler.coder.model.local import KnownModel
 
 PIECE = 1 << 20
 """Bytes that are copied at once."""

@@ -6,28 +6,42 @@ be wrong before a request is made ends as a sentence that says what to do.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from difflib import get_close_matches
+from enum import Enum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.language_models import BaseChatModel
 
-from coupler.coder.model.concealment import ErrorConcealment, KeyConcealment
-from coupler.coder.model.cut_calls import CallTexts, CutCalls
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.half_characters import WholeCharacters
-from coupler.coder.model.keyring import Keyring, missing_key
-from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, PROVIDERS, provider_of
-from coupler.coder.model.unreadable_calls import UnreadableCalls
-from coupler.coder.model.window import SMALL_WINDOW, USUAL_WINDOW
+from coupler.coder.model.choice import SMALL_WINDOW, USUAL_WINDOW
+from coupler.coder.model.credentials import (
+    ALIASES,
+    LOCAL,
+    OLLAMA,
+    PROVIDERS,
+    Keyring,
+    ModelError,
+    missing_key,
+    provider_of,
+)
+from coupler.coder.model.middleware import (
+    CallTexts,
+    CutCalls,
+    ErrorConcealment,
+    KeyConcealment,
+    UnreadableCalls,
+    WholeCharacters,
+)
 from coupler.runtime.extras import MissingExtraError, need
 
 if TYPE_CHECKING:
     from langchain.agents.middleware import AgentMiddleware
 
     from coupler.coder.model.choice import ModelChoice
+
 
 log = logging.getLogger("coupler.coder")
 
@@ -196,3 +210,49 @@ def _is_own_machine(choice: ModelChoice) -> bool:
         return True
     host = urlsplit(choice.base_url).hostname if choice.base_url is not None else None
     return host is not None and (host == "localhost" or host == "::1" or host.startswith("127."))
+
+
+# Whether a model answers with a key: one small request, whose answer is not waited for to its end.
+
+
+QUESTION = "Answer with the one word: ready"
+
+_HOPELESS = frozenset({"auth", "no_model"})
+"""Kinds of trouble that will not pass by themselves."""
+
+
+class Verdict(Enum):
+    """What was found out."""
+
+    WORKS = "works"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    """It could not be reached, or what is needed to ask it is not installed."""
+
+
+async def tried(choice: ModelChoice, key: str | None, seconds: float) -> tuple[Verdict, str]:
+    """What becomes of a request with this key, and a sentence about it without the key."""
+    try:
+        from coupler.langchain.errors import failure_of
+    except ImportError:
+        return Verdict.UNKNOWN, 'the coder needs more packages: pip install "coupler[coder]"'
+    try:
+        model = made(choice, key)
+        async with asyncio.timeout(seconds):
+            async for _ in model.astream(QUESTION):
+                break
+    except MissingExtraError as error:
+        return Verdict.UNKNOWN, str(error)
+    except ModelError as error:
+        return Verdict.REFUSED, str(error)
+    except TimeoutError:
+        return Verdict.UNKNOWN, f"there was no answer within {seconds:g} seconds."
+    except Exception as error:
+        # Whatever a provider's package raises: it is told apart by its kind, and told by its words.
+        failure = failure_of(error, error)
+        sentence = str(failure or error)
+        if key is not None:
+            sentence = sentence.replace(key, "…")
+        kind = failure.data.get("kind") if failure is not None else None
+        return (Verdict.REFUSED if kind in _HOPELESS else Verdict.UNKNOWN), sentence
+    return Verdict.WORKS, ""

@@ -9,19 +9,32 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from coupler.coder.model.credentials import Credentials, stored_credentials
-from coupler.coder.model.errors import ModelError
-from coupler.coder.model.provider import ALIASES, LOCAL, OLLAMA, ollama_address, provider_of
+from coupler.agent.errors import TurnFailedError
+from coupler.coder.model.credentials import (
+    ALIASES,
+    LOCAL,
+    OLLAMA,
+    PROVIDERS,
+    Credentials,
+    Keyring,
+    ModelError,
+    ollama_address,
+    provider_of,
+    stored_credentials,
+)
 from coupler.config import keys
 from coupler.config.value_kinds import address_problem, model_problem
 
 if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
     from coupler.config import Config
     from coupler.config.files import Layer
+
 
 _LAYERS: tuple[Layer, ...] = ("user", "project", "environment", "command line")
 
@@ -180,4 +193,99 @@ def _usual_address(provider: str, environ: Mapping[str, str]) -> str | None:
         address = environ.get(variable, "").strip()
         if address and address_problem(address) is None:
             return address
+    return None
+
+
+# The window of a model: how many tokens it takes in, and what is taken for granted if nobody says.
+
+
+USUAL_WINDOW, SMALL_WINDOW = 128_000, 32_000
+"""Tokens that a model takes in of which nothing else is known; the smaller one on machines of one's own."""
+
+
+def window_of(model: BaseChatModel) -> int:
+    """The tokens that a model can read."""
+    known = (model.profile or {}).get("max_input_tokens")
+    return known if isinstance(known, int) and known > 0 else USUAL_WINDOW
+
+
+# What somebody without a model is told: the ways to set one up, those first that would work at once.
+
+
+_WAYS = """\
+No model is set, so I can only run workflows. To work with one, do one of these:
+
+- **With a key**: run `coupler login coder` in a terminal. It asks for the model and its key, and keeps them \
+in a file that only you can read.
+- **With variables**: start the editor, or this agent, with `COUPLER_MODEL={anthropic}` (or `{openai}`) and \
+`COUPLER_API_KEY=…`. Any server that speaks as OpenAI does goes with `COUPLER_MODEL=openai:NAME` and \
+`COUPLER_BASE_URL=https://HOST/v1`.
+- **On this machine, without a key**: run `coupler models install`, which fetches a tiny model to try things \
+out, and `coupler login coder --model local:smollm2`. For work, start [Ollama](https://ollama.com), and \
+write into `{file}`:
+
+```toml
+[coder]
+model = "ollama:qwen3-coder"
+```
+
+{found}Then send your message again: nothing has to be restarted after a login or a change of the file."""
+
+
+def how_to_set_up(environ: Mapping[str, str] = os.environ) -> str:
+    """The ways, in Markdown; the values of variables are not looked at."""
+    from coupler.config.lookup import user_file
+
+    examples = {
+        name: f"{name}:{provider.example}" for name, provider in PROVIDERS.items() if provider.example
+    }
+    return _WAYS.format(
+        anthropic=examples["anthropic"],
+        openai=examples["openai"],
+        file=user_file(environ) or "coupler.toml",
+        found=_found(environ),
+    )
+
+
+def _found(environ: Mapping[str, str]) -> str:
+    """What would work with the keys that are there already."""
+    lines = []
+    for provider in PROVIDERS.values():
+        variable = next((each for each in provider.variables if environ.get(each, "").strip()), None)
+        if variable is not None:
+            model = f"{provider.name}:{provider.example or 'NAME'}"
+            lines.append(f"`{variable}` is set: `COUPLER_MODEL={model}` would work with it.\n\n")
+    return "".join(lines)
+
+
+# What the user of the coder can do when its model has failed: which model, where, and with whose key.
+
+
+def with_remedy(error: TurnFailedError, choice: ModelChoice) -> TurnFailedError:
+    """The same error, and behind it what can be done about it in the coder."""
+    data: dict[str, Any] = {**error.data}
+    remedy = _remedy(data.get("kind"), choice)
+    if remedy is None:
+        return error
+    del data["reason"]
+    return TurnFailedError(f"{error.message} {remedy}", **data)
+
+
+def _remedy(kind: object, choice: ModelChoice) -> str | None:
+    place = choice.name if choice.base_url is None else f"{choice.name} at {choice.base_url}"
+    match kind:
+        case "auth":
+            key = Keyring().key_for(choice)
+            used = "without a key" if key is None else f"with the key of {key.source}"
+            return f"{place} was asked {used}: correct it, or run `coupler login coder` in a terminal."
+        case "network" if choice.provider == OLLAMA:
+            return f"{place} was asked: start Ollama, with `ollama serve` if not otherwise."
+        case "refused":
+            return f"{place} was asked. It has to be a model that can use tools."
+        case "network" | "garbled" if choice.provider != LOCAL:
+            return f"{place} was asked."
+        case "no_model" if choice.provider == OLLAMA:
+            return f"{place} was asked: `ollama pull {choice.model}` gets it."
+        case "no_model":
+            return f"{place} was asked: choose another one, or run `coupler login coder` in a terminal."
     return None

@@ -12,15 +12,20 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct, structs
 
-from coupler.coder.model.errors import ModelError
+from coupler.redaction.sources import could_be_secret
 from coupler.runtime.directories import NoHomeError, data_directory
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+    from coupler.coder.model.choice import ModelChoice
+
 
 log = logging.getLogger("coupler.coder")
 
@@ -144,3 +149,214 @@ def _credentials(path: Path, content: bytes, stored_at: int) -> Credentials:
             f"{path} cannot be used: run `coupler login coder` again after removing it."
         ) from None
     return structs.replace(kept, stored_at=stored_at)
+
+
+# Where a model's key comes from: COUPLER_API_KEY, the provider's usual variables, or `coupler login coder`.
+#
+# Keys are handed to the client of the model and to nobody else: `conceal` keeps them out of all that a
+# session shows and writes, and out of the environment of what it runs.
+
+
+VARIABLE = "COUPLER_API_KEY"
+"""The key of the model that is set, whoever offers it."""
+
+
+class Key(Struct, frozen=True):
+    """A key, and where it is from."""
+
+    value: str
+    source: str
+    """For people: a variable, or `coupler login coder`."""
+
+    @property
+    def name(self) -> str:
+        """What is shown in its place."""
+        return self.source if self.source.isidentifier() else VARIABLE
+
+    def __repr__(self) -> str:
+        return f"Key(…, {self.source!r})"
+
+
+class Keyring:
+    """The keys of this user, as they are now."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        """Without variables, those of the process: sessions run without keys."""
+        self._environ = os.environ if environ is None else environ
+        self.concealed: dict[str, str] = {}
+        """The keys that sessions do not show, by the names that are shown instead."""
+
+    def key_for(self, choice: ModelChoice) -> Key | None:
+        """The key of a model; None if there is none, which is right for many servers."""
+        variables = (*((VARIABLE,) if choice.is_main else ()), *provider_of(choice.provider).variables)
+        for variable in variables:
+            if value := self._environ.get(variable, "").strip():
+                return Key(checked_key(value, variable), variable)
+        stored = stored_credentials().key_for(choice.provider, choice.base_url)
+        return None if stored is None else Key(stored, "`coupler login coder`")
+
+    def has_what_is_needed(self, choice: ModelChoice) -> bool:
+        """Whether a model has its key, or needs none."""
+        needs_key = provider_of(choice.provider).needs_key and choice.base_url is None
+        return not needs_key or self.key_for(choice) is not None
+
+    def conceal(self, session: Session, choices: Sequence[ModelChoice]) -> None:
+        """Show nobody the keys of models in this session, and let nothing that it runs have them.
+
+        That holds for the keys of these models, and for what the variables of other providers hold.
+        """
+        found = [key for choice in choices if (key := self.key_for(choice)) is not None]
+        for key in found:
+            self._note(key.name, key.value)
+        for variable in sorted(_model_keys()):
+            self._note(variable, self._environ.get(variable, "").strip())
+        # The same key may stand under other names, and as a part of other values.
+        values = tuple(self.concealed.values())
+        holding = {name for name, text in self._environ.items() if any(value in text for value in values)}
+        used = {variable for choice in choices for variable in provider_of(choice.provider).variables}
+        session.withhold({VARIABLE, *_model_keys(), *used, *holding})
+        for name, value in self.concealed.items():
+            session.add_secret(name, value)
+
+    def _note(self, name: str, value: str) -> None:
+        # Servers that want no key are given words such as "none", which must not vanish from every text.
+        if value not in self.concealed.values() and could_be_secret(value):
+            self.concealed[name] = value
+
+
+def _model_keys() -> set[str]:
+    """The variables that hold keys of models, whoever's; a general token of a provider is not meant."""
+    named = {variable for provider in PROVIDERS.values() for variable in provider.variables}
+    return {variable for variable in named if variable.endswith("_API_KEY")}
+
+
+def missing_key(choice: ModelChoice) -> ModelError:
+    """There is none, and the provider wants one."""
+    provider = provider_of(choice.provider)
+    usual = f"{provider.variables[0]} or {VARIABLE}" if provider.variables else VARIABLE
+    return ModelError(
+        f"There is no key for {choice.name}: set {usual}, or run `coupler login coder` in a terminal."
+    )
+
+
+def checked_key(value: str, where: str) -> str:
+    """A key that can be sent: what was pasted with a line break or a typographic quote cannot."""
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise ModelError(f"The key in {where} cannot be one: it has spaces or other unusual characters.")
+    return value
+
+
+# Who offers models: the variables that hold a provider's key, and its address where that must be known.
+#
+# Providers that are not listed can be used all the same, if LangChain knows them.
+
+
+LOCAL = "local"
+OLLAMA = "ollama"
+
+
+class Provider(NamedTuple):
+    """One who offers models, by the name that stands before the colon."""
+
+    name: str
+    title: str
+    variables: tuple[str, ...] = ()
+    """Where its key usually is; the first that is set counts."""
+    address_variables: tuple[str, ...] = ()
+    """Where another address of it usually is."""
+    compatible_at: str | None = None
+    """An address that speaks as OpenAI does, for those who have not installed the provider's package."""
+    example: str | None = None
+    """A good model for coding, newest first."""
+    needs_key: bool = True
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            "anthropic",
+            "Anthropic",
+            ("ANTHROPIC_API_KEY",),
+            ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_URL"),
+            example="claude-sonnet-5-5",
+        ),
+        Provider(
+            "openai",
+            "OpenAI",
+            ("OPENAI_API_KEY",),
+            ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+            example="gpt-6.1-sol",
+        ),
+        Provider("google_genai", "Google", ("GOOGLE_API_KEY", "GEMINI_API_KEY")),
+        Provider(
+            "openrouter", "OpenRouter", ("OPENROUTER_API_KEY",), compatible_at="https://openrouter.ai/api/v1"
+        ),
+        Provider("groq", "Groq", ("GROQ_API_KEY",), compatible_at="https://api.groq.com/openai/v1"),
+        Provider("deepseek", "DeepSeek", ("DEEPSEEK_API_KEY",), compatible_at="https://api.deepseek.com/v1"),
+        Provider("mistralai", "Mistral", ("MISTRAL_API_KEY",), compatible_at="https://api.mistral.ai/v1"),
+        Provider("xai", "xAI", ("XAI_API_KEY",), compatible_at="https://api.x.ai/v1"),
+        Provider("together", "Together", ("TOGETHER_API_KEY",), compatible_at="https://api.together.xyz/v1"),
+        Provider(
+            "fireworks",
+            "Fireworks",
+            ("FIREWORKS_API_KEY",),
+            compatible_at="https://api.fireworks.ai/inference/v1",
+        ),
+        Provider("cohere", "Cohere", ("COHERE_API_KEY", "CO_API_KEY")),
+        Provider("perplexity", "Perplexity", ("PERPLEXITY_API_KEY", "PPLX_API_KEY")),
+        Provider("nvidia", "NVIDIA", ("NVIDIA_API_KEY",)),
+        Provider("azure_openai", "Azure", ("AZURE_OPENAI_API_KEY",)),
+        Provider("huggingface", "Hugging Face", ("HF_TOKEN", "HUGGINGFACEHUB_API_TOKEN")),
+        # They use the credentials of their clouds, which their own packages find.
+        Provider("bedrock_converse", "Amazon Bedrock", needs_key=False),
+        Provider("google_vertexai", "Google Vertex AI", needs_key=False),
+        Provider(OLLAMA, "Ollama", ("OLLAMA_API_KEY",), needs_key=False),
+        Provider(LOCAL, "this machine", needs_key=False),
+    )
+}
+
+ALIASES: Mapping[str, str] = {
+    "azure": "azure_openai",
+    "bedrock": "bedrock_converse",
+    "claude": "anthropic",
+    "gemini": "google_genai",
+    "google": "google_genai",
+    "grok": "xai",
+    "mistral": "mistralai",
+    "vertexai": "google_vertexai",
+}
+"""Other names that people use."""
+
+
+def provider_of(name: str) -> Provider:
+    """What is known of a provider; of one that is not listed only its name."""
+    return PROVIDERS.get(name) or Provider(name, name, needs_key=False)
+
+
+def client_package(name: str) -> str:
+    """The package that has LangChain's client of a provider; importing it takes about a second."""
+    provider = PROVIDERS.get(name)
+    is_compatible = name in ("openai", OLLAMA, LOCAL) or (provider is not None and provider.compatible_at)
+    return "langchain_openai" if is_compatible else f"langchain_{name}"
+
+
+def ollama_address(environ: Mapping[str, str]) -> str:
+    """Where Ollama listens and speaks as OpenAI does; OLLAMA_HOST has a host, a port, both, or an address."""
+    given = environ.get("OLLAMA_HOST", "").strip().rstrip("/")
+    scheme, has_scheme, rest = given.partition("://")
+    if not has_scheme:
+        scheme, rest = "http", given
+    place, slash, path = rest.partition("/")
+    host, _, port = place.rpartition(":") if ":" in place.rpartition("]")[2] else (place, "", "")
+    if host in ("", "0.0.0.0", "[::]"):
+        host = "localhost"  # what a server listens on is no place to go to
+    usual = "" if has_scheme else ":11434"
+    return f"{scheme}://{host}{f':{port}' if port else usual}{slash}{path}/v1"
+
+
+# What can be wrong with a model before it is asked anything.
+
+
+class ModelError(Exception):
+    """A model cannot be used; the message says what to do. It never holds a key."""

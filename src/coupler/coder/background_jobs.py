@@ -1,0 +1,303 @@
+"""Commands that outlive the turn that started them: servers to try things against, watchers, long builds.
+
+They run here and never in an editor's terminal. The protocol tells of a terminal what it shows, not what is
+new, and ties it to a tool call that is over when the turn is; and an editor that is killed would leave them
+behind. Here they end with their session, with the client, and also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from coupler.coder.outputs import one_line
+from coupler.coder.setup import keep, recalled
+from coupler.runtime.commands import Capture, Job
+from coupler.runtime.environment import Environment
+from coupler.runtime.guard import Guard
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+    from coupler.coder.outputs import OutputFile, Outputs
+
+
+MOST_RUNNING = 16
+"""Jobs of a session that run at once."""
+
+MOST_REMEMBERED = 64
+"""Jobs of a session that can be looked at; the oldest of those that have ended are forgotten."""
+
+GRACE = 2.0
+"""Seconds that a job has to end by itself once it is told to."""
+
+LAST_GRACE = 0.5
+"""The same when the session is left: nobody waits for long then."""
+
+LONGEST_SHOWN = 100
+"""Characters of a command where it only reminds of which one it was."""
+
+JOBS = "jobs"
+"""Where the session's state says which jobs ran when it was stored."""
+
+
+class BackgroundJobs:
+    """The jobs of one session."""
+
+    def __init__(self, session: Session, outputs: Outputs) -> None:
+        self._session = session
+        self._outputs = outputs
+        self._jobs: dict[str, BackgroundJob] = {}
+        self._news: list[str] = []
+        self._count = 0
+        self._is_left = False
+        self._recall()
+
+    def start(self, command: str, words: Sequence[str], directory: str) -> BackgroundJob:
+        """Run the words, which carry out the command; raises `SpawnError`, or ValueError if too many run."""
+        if sum(job.is_running for job in self._jobs.values()) >= MOST_RUNNING:
+            raise ValueError(f"{MOST_RUNNING} jobs run already: end one with stop_command\n{self.listed()}")
+        job = Job.start(words, cwd=directory, env=Environment.exact(self._session.env))
+        self._count += 1
+        started = BackgroundJob(f"job_{self._count}", command, job, self._outputs, self._remember)
+        self._jobs[started.id] = started
+        self._forget_oldest()
+        self._remember()
+        return started
+
+    def find(self, id: str) -> BackgroundJob:
+        """The job with this id; raises ValueError that says which ones there are."""
+        job = self._jobs.get(id.strip())
+        if job is None:
+            raise ValueError(f"there is no job {id[:LONGEST_SHOWN]!r}\n{self.listed()}")
+        return job
+
+    def listed(self) -> str:
+        """All jobs, a line for each."""
+        if not self._jobs:
+            return "No command was started in the background."
+        return "\n".join(f"{job.id}: `{job.in_short}` {job.state}" for job in self._jobs.values())
+
+    def take_news(self) -> str:
+        """What the model has not been told yet of jobs that have ended."""
+        ended = [
+            f"The background job {job.id} (`{job.in_short}`) {job.state}. "
+            f'command_output("{job.id}") gives what it wrote last.'
+            for job in self._jobs.values()
+            if job.has_news
+        ]
+        news, self._news = [*self._news, *ended], []
+        for job in self._jobs.values():
+            job.has_news = False
+        if news:
+            self._remember()
+        return "\n".join(news)
+
+    async def close(self) -> None:
+        """The session is left: end all of them."""
+        # What is remembered is what ran when the session was left.
+        self._is_left = True
+        await asyncio.gather(*(job.stop(LAST_GRACE) for job in self._jobs.values()))
+
+    def _remember(self) -> None:
+        """The state is stored with every turn: who goes on in another process learns what is gone."""
+        if self._is_left:
+            return
+        mask = self._session.secrets.mask
+        running = {job.id: mask(job.in_short) for job in self._jobs.values() if job.is_running}
+        keep(self._session, JOBS, {"count": self._count, "running": running})
+
+    def _recall(self) -> None:
+        kept = recalled(self._session, JOBS)
+        if not isinstance(kept, Mapping):
+            return
+        count, running = kept.get("count"), kept.get("running")
+        self._count = count if isinstance(count, int) and count >= 0 else 0
+        self._news = [
+            f"The background job {job} (`{command}`) is gone: this session was opened anew."
+            for job, command in (running.items() if isinstance(running, Mapping) else ())
+        ]
+
+    def _forget_oldest(self) -> None:
+        ended = [job for job in self._jobs.values() if not job.is_running]
+        for job in ended[: max(len(self._jobs) - MOST_REMEMBERED, 0)]:
+            del self._jobs[job.id]
+
+
+class BackgroundJob:
+    """A command that runs, or has run, with what it wrote."""
+
+    def __init__(
+        self, id: str, command: str, job: Job, outputs: Outputs, when_over: Callable[[], None]
+    ) -> None:
+        self.id = id
+        self.command = command
+        self.has_news = False
+        """Whether it has ended by itself, and nobody has been told."""
+        self._job = job
+        # If we are killed ourselves, nobody else would end it.
+        self._guard = Guard.over(job.pid)
+        self._written = Written(outputs, id)
+        self._when_over = when_over
+        self._begun = time.monotonic()
+        self._took = 0.0
+        self._grace = LAST_GRACE
+        self._hearing: asyncio.Timeout | None = None
+        self._is_stopped = False
+        self._over = asyncio.Event()
+        # Not of the turn that started it, which will be over.
+        self._life = asyncio.create_task(self._live(), context=contextvars.Context())
+
+    @property
+    def is_running(self) -> bool:
+        return not self._over.is_set()
+
+    @property
+    def in_short(self) -> str:
+        """The command in one line."""
+        return one_line(self.command, LONGEST_SHOWN).replace("`", "'")
+
+    @property
+    def state(self) -> str:
+        """Whether it runs, or how it ended, in words."""
+        if self.is_running:
+            return f"runs, for {time.monotonic() - self._begun:.0f} s by now"
+        exit_code, signal = self._job.ending
+        how = f"by {signal}" if signal is not None else f"with exit code {exit_code}"
+        return f"was stopped after {self._took:.0f} s" if self._is_stopped else f"has ended {how}"
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """The same, for programs."""
+        exit_code, signal = self._job.ending
+        is_over = not self.is_running
+        return {
+            "job": self.id,
+            "running": not is_over,
+            "exitCode": exit_code if is_over else None,
+            "signal": signal if is_over else None,
+        }
+
+    def take_output(self) -> str:
+        """What it has written since the last look; who looks has seen how it ended, too."""
+        if not self.is_running:
+            self.has_news = False
+        return self._written.take()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for its end, for so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            return
+
+    async def stop(self, grace: float = GRACE) -> None:
+        """End it, and all that it has started."""
+        if self.is_running:
+            self._is_stopped, self._grace = True, grace
+            if self._hearing is not None:
+                self._hearing.reschedule(asyncio.get_running_loop().time())
+        await asyncio.wait([self._life])
+
+    async def _live(self) -> None:
+        """The one task that hears the command. Cancelled, it kills at once."""
+        grace = 0.0
+        try:
+            await self._hear()
+            grace = self._grace
+        finally:
+            try:
+                await self._job.end(grace, self._keep)
+            finally:
+                self._bury()
+
+    async def _hear(self) -> None:
+        try:
+            async with asyncio.timeout(0 if self._is_stopped else None) as self._hearing:
+                await self._job.hear(self._keep)
+                await self._job.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._hearing = None
+
+    async def _keep(self, chunk: bytes) -> None:
+        self._written.append(chunk)
+
+    def _bury(self) -> None:
+        self._job.close()
+        self._written.close()
+        if self._guard is not None:
+            self._guard.dismiss()
+        self._took = time.monotonic() - self._begun
+        self.has_news = not self._is_stopped
+        self._over.set()
+        self._when_over()
+
+
+# What a command writes, as a model is told it: beginning and end, and the whole in a file if it is long.
+
+
+HEAD, TAIL = 8_000, 16_000
+"""Bytes that a model gets at once: errors stand at the end, and what they are about at the beginning."""
+
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
+)
+
+
+class Written:
+    """The output of one command. Memory is bounded; whoever made it has to close it."""
+
+    def __init__(self, outputs: Outputs, of: str) -> None:
+        self.size = 0
+        """Bytes that were written."""
+        self._outputs = outputs
+        self._of = of
+        self._new = Capture(HEAD, TAIL)
+        self._whole = bytearray()
+        self._file: OutputFile | None = None
+
+    def append(self, chunk: bytes) -> None:
+        """It has written a piece more."""
+        self.size += len(chunk)
+        self._new.append(chunk)
+        if self._file is not None:
+            self._file.append(chunk)
+            return
+        self._whole += chunk
+        if len(self._whole) > HEAD + TAIL:
+            self._file = self._outputs.begin(self._of)
+            self._file.append(bytes(self._whole))
+            self._whole.clear()
+
+    def take(self) -> str:
+        """What was written since the last time, shortened if it is long; then it says where the whole is."""
+        new, self._new = self._new, Capture(HEAD, TAIL)
+        text = plain(new.content().decode("utf-8", "replace")).strip("\n")
+        return f"{text}\n{self._where_the_rest_is()}" if new.is_cut else text
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self._file is not None:
+            self._file.close()
+
+    def _where_the_rest_is(self) -> str:
+        path = self._file.path if self._file is not None else None
+        if path is None:
+            return "(the rest could not be kept: have the command write less, or into a file)"
+        return f"(this is not all: the whole is in {path}, which read_file and search can read)"
+
+
+def plain(text: str) -> str:
+    """The text as a terminal would show it at last: without colours, and of progress bars the last state."""
+    text = _ESCAPES.sub("", text)
+    return "\n".join(map(_last_state, text.split("\n"))) if "\r" in text else text
+
+
+def _last_state(line: str) -> str:
+    return line.rstrip("\r").rpartition("\r")[2]

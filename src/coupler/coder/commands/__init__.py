@@ -1,1 +1,0 @@
-"""Commands that the coder runs: in the background, in a sandbox, and what is told of what they write."""

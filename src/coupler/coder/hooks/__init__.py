@@ -1,1 +1,0 @@
-"""Commands of a profile that run when something happens."""

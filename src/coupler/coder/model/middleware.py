@@ -1,0 +1,362 @@
+"""No model gets to read a key of the models, whatever its tools have found, and no error repeats one.
+
+A key may stand in a file of the project or in a prompt, or be read from another process. The model has no use
+for it, and what it has read is kept with the conversation: so it gets the key's name instead. Errors are kept
+there, too, and some servers repeat the key that they refuse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain.agents.middleware.types import AgentMiddleware, ModelRequest, hook_config
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration
+from langgraph.types import Command
+from msgspec import Struct, structs
+
+from coupler.langchain.errors import stop_of_message
+from coupler.langchain.graph_agent import GraphAgent
+from coupler.redaction.masker import Masker
+from coupler.redaction.sources import declared_secrets
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from langchain.agents.middleware.types import ModelResponse
+    from langchain_core.outputs import LLMResult
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+
+    from coupler.agent.turn import Turn
+    from coupler.schema.v1 import StopReason
+
+
+class KeyConcealment(AgentMiddleware[Any, Any, Any]):
+    """Hides these keys, each by its name, in instructions, and in what tools return or fail with."""
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        super().__init__()
+        self._cover = _Cover(keys)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
+    ) -> Any:
+        """Ask the model without them: files of instructions may have one."""
+        system = request.system_message
+        if system is not None and (content := self._cover.covered(system.content)) is not system.content:
+            request = request.override(system_message=system.model_copy(update={"content": content}))
+        return await handler(request)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """Run the tool, and mask what it returns."""
+        try:
+            return self._covered(await handler(request))
+        except Exception as error:
+            self._cover.conceal_in(error)
+            raise
+
+    def _covered(self, result: Any) -> Any:
+        match result:
+            case ToolMessage():
+                content = self._cover.covered(result.content)
+                if content is result.content and result.artifact is None:
+                    return result
+                artifact = self._cover.covered(result.artifact)
+                return result.model_copy(update={"content": content, "artifact": artifact})
+            case Command(update={"messages": list(messages), **others}):
+                told = [self._covered(message) for message in messages]
+                return replace(result, update={**others, "messages": told})
+        return result
+
+
+class Keyless(GraphAgent):
+    """An agent that is asked nothing in which one of these keys stands."""
+
+    def __init__(self, *arguments: Any, keys: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._cover = _Cover(keys)
+
+    async def perform(self, turn: Turn) -> StopReason | None:
+        """Hide the keys in what the user has typed or mentioned before anything of it is kept."""
+        turn.blocks = tuple(self._cover.covered([*turn.blocks]))
+        return await super().perform(turn)
+
+
+class ErrorConcealment(BaseCallbackHandler):
+    """Hides these keys in what a model fails with, whoever asked it; the error stays the same one."""
+
+    run_inline = True
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._cover = _Cover(keys)
+
+    def on_llm_error(self, error: BaseException, **_: Any) -> None:
+        """LangChain tells of an error before it raises it."""
+        self._cover.conceal_in(error)
+
+
+class _Cover:
+    """Puts names in the place of keys."""
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._masker = Masker(declared_secrets(keys))
+
+    def covered(self, value: Any) -> Any:
+        """A text, or what holds some; the very same if there is nothing to hide."""
+        match value:
+            case str():
+                return self._masker.mask(value)
+            case list():
+                items = [self.covered(item) for item in value]
+                return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+            case dict():
+                table = {name: self.covered(item) for name, item in value.items()}
+                return value if all(table[name] is value[name] for name in value) else table
+            case Struct():
+                fields = {name: getattr(value, name) for name in value.__struct_fields__}
+                changed = {name: new for name, old in fields.items() if (new := self.covered(old)) is not old}
+                return structs.replace(value, **changed) if changed else value
+        return value
+
+    def conceal_in(self, error: BaseException) -> None:
+        """Mask the words of an error and of those that it came from."""
+        seen: set[int] = set()
+        each: BaseException | None = error
+        while each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.args = (*self.covered([*each.args]),)
+            for name in ("message", "body"):
+                value = getattr(each, name, None)
+                if isinstance(value, str | dict) and (covered := self.covered(value)) is not value:
+                    setattr(each, name, covered)
+            each = each.__cause__ or each.__context__
+
+
+# `CutCalls`: a tool call whose end is missing is not made, and the model is told so.
+#
+# An answer that gets longer than a model may write breaks off, and LangChain completes what it has of a
+# call's arguments: half a file would be written, or a command run that means something else. `CallTexts`
+# hears the arguments as they were written, and marks such calls in the answer.
+
+
+MARK = "coupler_cut_calls"
+"""Where the answer's metadata names the calls that break off."""
+
+
+class _Call(NamedTuple):
+    """One call of an answer, as it is written piece by piece."""
+
+    id: str | None
+    pieces: list[str]
+
+
+class CallTexts(BaseCallbackHandler):
+    """Hears what a model writes, of any number of answers at once."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        self._written: dict[UUID, list[tuple[int | None, _Call]]] = {}
+
+    def on_chat_model_start(self, *_: Any, **__: Any) -> None:
+        """Nothing to hear yet; LangChain would make texts of all messages for who does not say so."""
+
+    def on_llm_new_token(self, *_: Any, chunk: Any = None, run_id: UUID, **__: Any) -> None:
+        """Keep the pieces of arguments."""
+        for piece in getattr(getattr(chunk, "message", None), "tool_call_chunks", None) or ():
+            calls = self._written.setdefault(run_id, [])
+            index, name, text = piece.get("index"), piece.get("id"), piece.get("args") or ""
+            known = next((call for at, call in reversed(calls) if at is not None and at == index), None)
+            if known is None or (name and known.id and name != known.id):
+                calls.append((index, _Call(name, [text])))
+            else:
+                known.pieces.append(text)
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **_: Any) -> None:
+        """Mark the calls that break off; the answer is the very one that goes on to the agent."""
+        calls = [call for _, call in self._written.pop(run_id, ())]
+        for generation in (each for some in response.generations for each in some):
+            if isinstance(generation, ChatGeneration) and calls:
+                message = generation.message
+                is_cut = stop_of_message(message) == "max_tokens"
+                broken = [call.id for call in calls if not _is_whole("".join(call.pieces), is_cut)]
+                if broken:
+                    message.response_metadata = {**message.response_metadata, MARK: broken}
+
+    def on_llm_error(self, *_: Any, run_id: UUID, **__: Any) -> None:
+        """Forget what was written."""
+        self._written.pop(run_id, None)
+
+
+class CutCalls(AgentMiddleware[Any, Any, Any]):
+    """Answers calls that break off in the place of their tools; others of the same answer are made."""
+
+    @hook_config(can_jump_to=["end"])
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Have the model asked again, unless it goes on like that."""
+        messages = state["messages"]
+        cut = _cut_in(messages[-1]) if messages else []
+        if not cut:
+            return None
+        told = [
+            ToolMessage(
+                "The call was not made: it breaks off in the middle, as an answer does that is too long. "
+                "Make it again, whole and shorter: a long file can be written in parts.",
+                tool_call_id=call["id"],
+                name=call["name"],
+                status="error",
+            )
+            for call in cut
+        ]
+        is_enough = in_a_row(messages, _cut_in) > MOST_IN_A_ROW
+        return {"messages": told, **({"jump_to": "end"} if is_enough else {})}
+
+
+def _is_whole(text: str, is_cut: bool) -> bool:
+    """Whether arguments are all there. Some models forget the last bracket of what they have finished."""
+    if not text:
+        return not is_cut
+    for complete in (text,) if is_cut else (text, f"{text}}}"):
+        try:
+            json.loads(complete, strict=False)
+        except ValueError:
+            continue
+        return True
+    return False
+
+
+def _cut_in(message: BaseMessage) -> list[Any]:
+    """The calls of an answer that break off."""
+    if not isinstance(message, AIMessage):
+        return []
+    broken = message.response_metadata.get(MARK, ())
+    return [call for call in message.tool_calls if call["id"] in broken]
+
+
+# `WholeCharacters`: no half of a character stays in a conversation.
+#
+# JSON can hold the half of a pair that is one character in UTF-16, and UTF-8 cannot. A model that writes one
+# in an answer, or a tool that finds one in a file's name, would make the conversation one that can never be
+# sent again. Two halves that belong together are joined; one alone becomes the mark for what cannot be shown.
+
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+class WholeCharacters(AgentMiddleware[Any, Any, Any]):
+    """Mends what models and tools say, and what a conversation has from before."""
+
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResponse[Any]:
+        """Mend what is sent, and what is answered."""
+        messages = [*map(_mended, request.messages)]
+        if any(new is not old for new, old in zip(messages, request.messages, strict=True)):
+            request = request.override(messages=messages)
+        response = await handler(request)
+        return replace(response, result=[*map(_mended, response.result)])
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
+    ) -> Any:
+        """Mend what a tool returns."""
+        match await handler(request):
+            case ToolMessage() as message:
+                return _mended(message)
+            case Command(update={"messages": list(messages), **others}) as command:
+                return replace(command, update={**others, "messages": [*map(_mended, messages)]})
+            case result:
+                return result
+
+
+def _mended(message: Any) -> Any:
+    """The message without halves; the very same if there are none."""
+    if not isinstance(message, BaseMessage):
+        return message
+    names = ["content", "additional_kwargs"]
+    names += ["tool_calls", "invalid_tool_calls"] if isinstance(message, AIMessage) else []
+    names += ["artifact"] if isinstance(message, ToolMessage) else []
+    values = {name: getattr(message, name) for name in names}
+    mended = {name: new for name, old in values.items() if (new := whole(old)) is not old}
+    return message.model_copy(update=mended) if mended else message
+
+
+def whole(value: Any) -> Any:
+    """A text, or what holds some, with whole characters only; the very same if it has no others."""
+    match value:
+        case str():
+            return _joined(value) if _HALF.search(value) else value
+        case list():
+            items = [whole(item) for item in value]
+            return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        case dict():
+            table = {whole(name): whole(item) for name, item in value.items()}
+            is_same = all(name in table and table[name] is item for name, item in value.items())
+            return value if is_same else table
+    return value
+
+
+def _joined(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+# `UnreadableCalls`: a model whose tool calls cannot be read is told so, and tries again.
+#
+# Arguments that are no JSON object make a call that nobody can carry out. An answer with nothing else in it
+# would end the turn without a word; small models write such answers now and then, and do better when told.
+
+
+MOST_IN_A_ROW = 3
+"""Such answers after which a model is not told any more."""
+
+
+class UnreadableCalls(AgentMiddleware[Any, Any, Any]):
+    """Answers calls that were not made."""
+
+    @hook_config(can_jump_to=["model"])
+    async def aafter_model(self, state: Any, runtime: Any) -> dict[str, Any] | None:
+        """Have the model asked again, if its answer is nothing but such calls."""
+        messages = state["messages"]
+        if not messages or not _is_unreadable(messages[-1]) or _is_enough(messages):
+            return None
+        told = [
+            ToolMessage(
+                "The call was not made: its arguments are not a JSON object. Write them again, as "
+                "one object with the names that the tool's description has.",
+                tool_call_id=call["id"],
+                name=call["name"] or "tool",
+                status="error",
+            )
+            for call in messages[-1].invalid_tool_calls
+            if call["id"]
+        ]
+        return {"messages": told, "jump_to": "model"} if told else None
+
+
+def _is_enough(messages: Sequence[BaseMessage]) -> bool:
+    return in_a_row(messages, _is_unreadable) > MOST_IN_A_ROW
+
+
+def _is_unreadable(message: BaseMessage) -> bool:
+    return isinstance(message, AIMessage) and bool(message.invalid_tool_calls) and not message.tool_calls
+
+
+def in_a_row(messages: Sequence[BaseMessage], is_such: Callable[[BaseMessage], object]) -> int:
+    """How many answers at the end are such."""
+    count = 0
+    for message in reversed(messages):
+        if isinstance(message, ToolMessage):
+            continue
+        if not is_such(message):
+            break
+        count += 1
+    return count

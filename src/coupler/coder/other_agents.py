@@ -1,0 +1,530 @@
+"""Another agent that a task can be given to: one of the catalogue, or a profile that stands on such a one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from coupler.agent.tool_call import text_content
+from coupler.client.errors import AgentError
+from coupler.client.observation import Observation, Received
+from coupler.client.policy import Policy
+from coupler.client.remote import OpeningOptions
+from coupler.client.rules import action_of
+from coupler.client_api import connect
+from coupler.config.agent_tables import whole_table
+from coupler.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Event,
+    Notice,
+    Plan,
+    Text,
+    Thought,
+    ToolCall,
+    Usage,
+)
+from coupler.mcp.servers import merged
+from coupler.providers.catalogue import ENTRIES, chosen_for
+from coupler.relay.editor import RelayedQuestions, release
+from coupler.relay.errors import NOT_PERMITTED
+from coupler.relay.mirror import Mirror
+from coupler.relay.permission import REJECTING, Guard
+from coupler.relay.relay import RelayOffer
+from coupler.runtime.threads import in_thread
+from coupler.schema.methods import offers
+from coupler.schema.v1 import AuthCapabilities, ClientCapabilities, Terminal
+from coupler.wire.messages import RpcError
+from coupler.workflow.agents.agent_start import instructed
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+    from coupler.agent.turn import Turn
+    from coupler.client.errors import Listener, Responder
+    from coupler.client.files import FileAccess
+    from coupler.client.policy import PermissionRequest
+    from coupler.client.remote import RemoteAgent
+    from coupler.client.reply import Reply
+    from coupler.client.session import RemoteSession
+    from coupler.coder.sub_agents import Denials
+    from coupler.config.agent_tables import AgentTable
+    from coupler.langchain.current import Current
+    from coupler.langchain.tool_calls import ToolCalls
+    from coupler.permission.action import Action
+    from coupler.relay.errors import Behind
+    from coupler.schema.v1 import (
+        CreateElicitationResponse,
+        CreateFormElicitationRequest,
+        CreateUrlElicitationRequest,
+        PermissionToolCall,
+        ToolCallContent,
+    )
+
+
+LONGEST_FILE = 100_000
+"""Characters of a file that an agent is told before its task."""
+
+
+class OtherAgent(Struct, frozen=True, kw_only=True):
+    """How one is set up; what is None or empty is as the agent itself has it."""
+
+    name: str
+    title: str
+    system: str | None = None
+    model: str | None = None
+    mode: str | None = None
+    options: Mapping[str, str | int | float | bool] = {}
+    deny: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, title: str, tables: Mapping[str, AgentTable]) -> OtherAgent:
+        """The agent of this name, with what its table and those below it say."""
+        table = whole_table(name.partition(":")[0], tables)
+        if table is None:
+            return cls(name=name, title=title)
+        return cls(
+            name=name,
+            title=title,
+            system=table.system,
+            model=table.model,
+            mode=table.mode,
+            options=table.options,
+            deny=table.deny,
+            context=table.context,
+            skills=table.skills,
+            mcp=table.mcp or (),
+        )
+
+    def prompt(self, task: str) -> str:
+        """The task, after what the agent has to be told before it. Reads files; may raise OSError."""
+        system = "\n\n".join(filter(None, [self.system, *map(_text_of, self.skills)]))
+        files = [f"[The file {path}:]\n\n{_text_of(path)}\n\n[End of {path}.]" for path in self.context]
+        whole = "\n\n".join([*files, task])
+        return instructed(system, whole) if system else whole
+
+
+def _text_of(path: str) -> str:
+    with Path(path).open(encoding="utf-8", errors="replace") as file:
+        return file.read(LONGEST_FILE).strip()
+
+
+# Another agent at work: started for one task, shown below the tool call, ended with it.
+#
+# It works in the session's directories, with the editor's files. What it wants to do, the session's engine
+# decides, and the user where that does not. It gets none of the keys that the session withholds. A program
+# that asks for nothing could not be kept to any of this, so it may only read.
+
+
+log = logging.getLogger("coupler.coder")
+
+LONGEST_TASK = 2 * 60 * 60.0
+"""Seconds that an agent may work on one task."""
+
+CANCEL_LIMIT = 2.0
+"""Seconds that an agent has at most to end its turn when the user cancels; then its processes are ended."""
+
+LOGIN_WANTED = -32000
+"""The code by which agents say that somebody has to log in first."""
+
+DELEGATED = "COUPLER_DELEGATED"
+"""The variable that tells a Coupler behind this one that it works for another agent."""
+
+ADDITIONAL_DIRECTORIES = "sessionCapabilities.additionalDirectories"
+
+
+class RemoteWork:
+    """One task of one agent. It has the agent behind it, as responders of the relay know it."""
+
+    def __init__(self, other: OtherAgent, prompt: Current, key: str, denials: Denials) -> None:
+        self.session: Session = prompt.session
+        self.turn: Turn | None = prompt.turn
+        self.editor_terminals: set[str] = set()
+        self.guard: Guard = DelegatedGuard(self, other.name, denials)
+        self._shown = NestedMirror(
+            prompt.turn, prompt.calls, key, terminal=self._terminal, overflowed=self._overflowed
+        )
+        self.mirror: Mirror | None = self._shown
+        self._other = other
+        self._remote: RemoteSession | None = None
+        self._shown_terminals: set[str] = set()
+
+    def can_ask_editor(self, gate: str) -> bool:
+        """Whether the editor offers something."""
+        return self.session.editor.offers(gate)
+
+    def editor_made(self, terminal_id: str) -> None:
+        """The editor has made a terminal for the agent, and can show it."""
+        self.editor_terminals.add(terminal_id)
+        self._shown_terminals.add(terminal_id)
+
+    def show_output(self, terminal_id: str, text: str) -> None:
+        """There are no terminals but the editor's."""
+
+    async def done(self, task: str) -> Outcome:
+        """Have the task carried out; only a cancel is raised."""
+        try:
+            words = await in_thread(lambda: self._other.prompt(task))
+            agent = await in_thread(self._connected)
+        except (AgentError, OSError, ValueError) as error:
+            return self._failed(error)
+        try:
+            await agent.__aenter__()
+            self._remote = await self._opened(agent)
+            reply = await self._answered(agent, self._remote, words)
+        except AgentError as error:
+            return self._failed(error)
+        finally:
+            await self._leave(agent)
+        is_done = reply.stop_reason == "end_turn"
+        return Outcome("completed" if is_done else "stopped", reply.text, self.turns, reply.stop_reason)
+
+    @property
+    def turns(self) -> int:
+        return self._shown.turns
+
+    def _connected(self) -> RemoteAgent:
+        """The agent, not started yet; raises `AgentError` if it is not installed. Looks at the disk."""
+        session, other = self.session, self._other
+        chosen = chosen_for(other.name, session.cwd)
+        if chosen is None:
+            raise AgentError("spawn", f"there is no agent {other.name!r} in the catalogue")
+        is_in_process = chosen.form == "native" and ENTRIES[chosen.entry.native or ""].program is None
+        agent = connect(
+            other.name,
+            cwd=session.cwd,
+            env=None if is_in_process else _environment(session, chosen.entry.env),
+        )
+        if agent.confinement is None:
+            editor = session.editor.capabilities
+            agent.offer_instead(
+                DelegatedOffer(other.name, editor, lambda session_id: self, agent.wanted_files)
+            )
+        return agent
+
+    async def _opened(self, agent: RemoteAgent) -> RemoteSession:
+        other = self._other
+        options = OpeningOptions(cwd=self.session.cwd, permissions=Policy(self.guard.decide))
+        if agent.confinement is not None:
+            # It would ask nobody: whatever its profile says, it looks and changes nothing.
+            return await agent.new(cwd=self.session.cwd, permissions="allow-reads")
+        if len(self.session.roots) > 1 and agent.offers(ADDITIONAL_DIRECTORIES):
+            options["additional_directories"] = self.session.roots[1:]
+        if other.mcp:
+            configured = merged(self.session.project.mcp_servers, ())
+            options["mcp_servers"] = [configured[name] for name in other.mcp if name in configured]
+        if other.model is not None:
+            options["model"] = other.model
+        if other.mode is not None:
+            options["mode"] = other.mode
+        options["options"] = {
+            name: value if isinstance(value, bool) else str(value) for name, value in other.options.items()
+        }
+        return await agent.new(**options)
+
+    async def _answered(self, agent: RemoteAgent, remote: RemoteSession, words: str) -> Reply:
+        """The reply. When the user cancels, the agent is told so, and has a moment to end what it does."""
+        remote.on_event(self._notice)
+        remote.roots = self.session.roots
+        asking = asyncio.ensure_future(_reply(remote, words))
+        try:
+            # Shielded, because the agent is to be told of the cancel before anything else.
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            grace = CANCEL_LIMIT if self.turn is None else min(CANCEL_LIMIT, self.turn.grace / 2)
+            self.turn = None
+            asking.cancel()
+            await asyncio.wait([asking], timeout=grace)
+            agent.kill()
+            await asyncio.wait([asking])
+            raise
+
+    def _notice(self, observation: Observation) -> None:
+        if isinstance(observation, Received) and not observation.late and self.mirror is not None:
+            self.mirror.take(observation.event)
+
+    async def _leave(self, agent: RemoteAgent) -> None:
+        """End everything that was begun for the task."""
+        turn, self.turn = self.turn, None
+        try:
+            await self._shown.finish()
+            if turn is not None and turn.is_alive:
+                self._shown.settle("the agent has ended")
+                with contextlib.suppress(RpcError):
+                    await release(self)
+        finally:
+            self.mirror = None
+            await agent.close()
+
+    def _failed(self, error: Exception) -> Outcome:
+        reason = str(error)
+        if isinstance(error, AgentError) and error.code == LOGIN_WANTED:
+            reason = f"{reason}\nThe user has to log in first: `coupler login {self._other.name}`"
+        log.warning("%s, which a task was delegated to, failed: %s", self._other.name, reason)
+        reply = error.reply if isinstance(error, AgentError) else None
+        said = f"\n\nBefore that it said:\n{reply.text}" if reply is not None and reply.text.strip() else ""
+        kind = error.kind if isinstance(error, AgentError) else None
+        return Outcome("failed", f"{reason}{said}", self.turns, "deadline" if kind == "deadline" else None)
+
+    def _terminal(self, id: str) -> ToolCallContent:
+        return Terminal(id) if id in self._shown_terminals else text_content("")
+
+    def _overflowed(self, error: AgentError) -> None:
+        if self._remote is not None:
+            self._remote.end_turn(error)
+
+
+async def _reply(remote: RemoteSession, words: str) -> Reply:
+    return await remote.prompt(words, timeout=LONGEST_TASK)
+
+
+def _environment(session: Session, own: Mapping[str, str]) -> dict[str, str | None]:
+    """What the agent's environment has otherwise than ours: the session's changes, and no keys of models."""
+    changes: dict[str, Any] = {
+        name: value for name, value in session.env.items() if os.environ.get(name) != value
+    }
+    missing = {name: None for name in os.environ if name not in session.env}
+    withheld = {name: None for name in session.withheld if name not in own}
+    return {**changes, **missing, **withheld, DELEGATED: "1"}
+
+
+# What another agent says and does, shown below the tool call that it works for.
+#
+# Its text is output of that call, its tool calls are nested in it. Its plan, its thoughts and how full its
+# context is are nobody's: the session shows those of its own agent.
+
+
+class NestedMirror(Mirror):
+    """Shows one turn of another agent in the call with the key `key`."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        calls: ToolCalls,
+        key: str,
+        *,
+        terminal: Callable[[str], ToolCallContent],
+        overflowed: Callable[[AgentError], None],
+    ) -> None:
+        super().__init__(turn, terminal=terminal, overflowed=overflowed)
+        self.turns = 0
+        """How often the agent has begun to speak or to act, at first and after tools had ended."""
+        self._model_calls = calls
+        self._key = key
+        self._is_in_turn = False
+        self._has_spoken = False
+
+    def settle(self, reason: str) -> None:
+        """End what the agent has left open."""
+        for shown in self._calls.values():
+            if self._is_open(shown.id):
+                self._ledger.settle(shown.id, "failed", reason)
+
+    def _show(self, event: Event) -> None:
+        self._count(event)
+        match event:
+            case Content(block, "agent"):
+                self._model_calls.append(self._key, block)
+            case Text() | ToolCall() | Notice() | Compaction() | CompactionSummary():
+                super()._show(event)
+            case Thought() | Plan() | Usage() | Content():
+                pass
+
+    def _count(self, event: Event) -> None:
+        is_beginning = isinstance(event, Text | Thought | Content) or (
+            isinstance(event, ToolCall) and event.id not in self._calls
+        )
+        if is_beginning and not self._is_in_turn:
+            self._is_in_turn = True
+            self.turns += 1
+        if isinstance(event, ToolCall) and not event.is_open:
+            self._is_in_turn = False
+
+    def _say(self, kind: type[Text | Thought], text: str, message_id: str | None) -> None:
+        message = ("agent", message_id, "")
+        if self._has_spoken and self._message != message:
+            self._model_calls.append(self._key, "\n\n")
+        self._message, self._has_spoken = message, True  # type: ignore[assignment]
+        self._model_calls.append(self._key, text)
+
+    def _aside(self, event: Notice | Compaction | CompactionSummary, gate: str, spoken: str) -> None:
+        """A notice, in words: the editor takes others for the session's own."""
+        if spoken:
+            self._message = None
+            self._say(Text, spoken, None)
+            self._message = None
+
+    def _show_call(self, call: ToolCall) -> None:
+        super()._show_call(msgspec.structs.replace(call, meta=self._nested(call.meta)))
+
+    def _nested(self, meta: dict[str, Any] | None) -> dict[str, Any]:
+        """The call's own `_meta`, with the call that it is made in: one of the agent's, or ours."""
+        own = (meta or {}).get("coupler")
+        own = own if isinstance(own, dict) else {}
+        parent = own.get("parent")
+        known = self.known(parent) if isinstance(parent, str) else None
+        return {**(meta or {}), "coupler": {**own, "parent": known or self._model_calls.client_id(self._key)}}
+
+
+# What an agent may do that works for another one: what the session allows its own agent, and no more.
+#
+# Where it asks, the user sees who does. What it does through us without having asked is asked about as well,
+# unless rules, choices or the mode allow it: that the user has let it work is no word about what it does.
+
+
+class DelegatedGuard(Guard):
+    """Decides for one delegated task."""
+
+    def __init__(self, behind: Behind, name: str, denials: Denials) -> None:
+        super().__init__(behind)
+        self._name = name
+        self._denials = denials
+
+    async def decide(self, request: PermissionRequest) -> str | None:
+        if await self._denials.reason(action_of(request)) is None:
+            return await super().decide(request)
+        rejecting = {option.kind: option.option_id for option in reversed(request.options)}
+        return next((rejecting[kind] for kind in REJECTING if kind in rejecting), None)
+
+    async def require(self, action: Action, title: str) -> None:
+        if (reason := await self._denials.reason(action)) is not None:
+            raise RpcError.because(NOT_PERMITTED, f"not permitted: {reason}")
+        if self.has_granted(action):
+            return
+        verdict = await self._relayed.session.project.permitting().judge(action)
+        if verdict.decision == "deny":
+            raise RpcError.because(NOT_PERMITTED, f"not permitted: {verdict.reason}")
+        if verdict.decision == "ask":
+            await self._ask(self._relayed.turn, action, f"{self._name}: {title}")
+
+    def _as_asked(self, request: PermissionRequest) -> PermissionToolCall:
+        asked = super()._as_asked(request)
+        return msgspec.structs.replace(asked, title=f"{self._name}: {asked.title}")
+
+
+# What an agent is offered that works for another one: the editor's files, terminals and forms.
+
+
+TERMINAL = "terminal"
+
+
+class DelegatedOffer(RelayOffer):
+    """Terminals only where the editor has them: other commands an agent runs in its own environment."""
+
+    def __init__(
+        self,
+        name: str,
+        editor: ClientCapabilities,
+        find: Callable[[str], Behind | None],
+        files: FileAccess | None,
+    ) -> None:
+        super().__init__(editor, find, files)
+        self._name = name
+
+    def capabilities(self) -> ClientCapabilities:
+        has_terminals = offers(self._editor, TERMINAL)
+        return msgspec.structs.replace(
+            super().capabilities(), terminal=has_terminals, auth=AuthCapabilities()
+        )
+
+    def responders(self) -> Mapping[str, Responder | Listener]:
+        responders = dict(super().responders())
+        if not offers(self._editor, TERMINAL):
+            responders = {each: who for each, who in responders.items() if not each.startswith("terminal/")}
+        if offers(self._editor, "elicitation"):
+            responders.update(NamedQuestions(self._name, self._find).responders())
+        return responders
+
+
+class NamedQuestions(RelayedQuestions):
+    """Questions that say whose they are: the user talks to another agent."""
+
+    def __init__(self, name: str, find: Callable[[str], Behind | None]) -> None:
+        super().__init__(find)
+        self._name = name
+
+    async def _passed_on(
+        self, asked: CreateFormElicitationRequest | CreateUrlElicitationRequest, relayed: Behind
+    ) -> CreateElicitationResponse:
+        worded = msgspec.structs.replace(asked, message=f"{self._name} asks: {asked.message}")
+        return await super()._passed_on(worded, relayed)
+
+
+# What came of a task that was given to another agent.
+
+
+Status: TypeAlias = Literal["completed", "stopped", "failed", "cancelled"]
+"""Stopped is an agent that has answered, and would have needed more turns or tokens for it."""
+
+LONGEST_TEXT = 100_000
+"""Characters of a report that the model gets."""
+
+SAID_NOTHING = "(It has said nothing.)"
+
+_WORDS: dict[Status, str] = {"completed": "done"}
+_STOPPED = {
+    "max_turn_requests": "It was stopped because it has used all turns that it had.",
+    "max_tokens": "It was stopped because its answer became too long.",
+    "refusal": "It refused to go on.",
+    "cancelled": "It was cancelled.",
+}
+
+
+class Outcome(NamedTuple):
+    """How an agent has ended its work, and what it reports."""
+
+    status: Status
+    text: str
+    turns: int
+    """How often its model was asked; of another program, how often it spoke or acted after a tool."""
+    stop_reason: str | None = None
+
+    @property
+    def in_short(self) -> str:
+        """For the end of a title."""
+        turns = f"{self.turns} turn{'' if self.turns == 1 else 's'}"
+        return f"{_WORDS.get(self.status, self.status)}, {turns}"
+
+    def for_model(self, agent: str) -> str:
+        """What the model that has given the task reads."""
+        text = self.text.strip() or SAID_NOTHING
+        if len(text) > LONGEST_TEXT:
+            left = len(text) - LONGEST_TEXT
+            text = f"{text[:LONGEST_TEXT]}\n… ({left} characters of the report were left out)"
+        if self.status == "failed":
+            return f"{agent} could not carry out the task: {text}"
+        note = _STOPPED.get(self.stop_reason or "")
+        return text if note is None else f"{text}\n\n({note} What it says may be incomplete.)"
+
+    def for_programs(self, agent: str) -> dict[str, Any]:
+        """What clients get as the call's raw output."""
+        return {
+            "agent": agent,
+            "status": self.status,
+            "turns": self.turns,
+            "stop_reason": self.stop_reason,
+        }
+
+
+class Work(Protocol):
+    """A task in the hands of an agent."""
+
+    @property
+    def turns(self) -> int:
+        """How many turns it has taken so far."""
+        ...
+
+    async def done(self, task: str) -> Outcome:
+        """Have the task carried out; whatever goes wrong is an outcome, and only a cancel is raised."""
+        ...

@@ -1,0 +1,199 @@
+"""Commands: run to their end, or in the background, where they can be looked at and stopped.
+
+A command that is waited for runs in the editor's terminal where there is one, and its user sees it live.
+Nobody is there to answer what it asks: it reads from nothing, and is told so in the ways that there are.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from langchain_core.tools import BaseTool
+
+from coupler.coder.background_jobs import Written
+from coupler.langchain.editor_tools.tool_use import ToolUse, session_tool, tool_use
+from coupler.langchain.presentation import naming_text
+from coupler.runtime.files import find_inside
+from coupler.runtime.threads import in_thread
+
+if TYPE_CHECKING:
+    from coupler.agent.session import Session
+    from coupler.agent.terminal import Finished
+    from coupler.coder.background_jobs import BackgroundJob, BackgroundJobs
+    from coupler.coder.outputs import Outputs
+    from coupler.coder.sandbox import Sandbox
+
+USUAL_TIME, LONGEST_TIME = 120.0, 3600.0
+"""Seconds that a command has, if nothing is said, and at most."""
+
+LONGEST_WAIT = 600.0
+"""Seconds that a look at a job waits for its end at most."""
+
+FIRST_MOMENT = 1.0
+"""Seconds in which a job that cannot work usually ends: to be told at once saves the model a look."""
+
+EDITOR_OUTPUT = 1024 * 1024
+"""Bytes of the output that an editor is asked for: it comes in one message, which has a limit."""
+
+UNATTENDED = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GCM_INTERACTIVE": "never",
+    "GH_PROMPT_DISABLED": "1",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+}
+"""What tells programs that nobody pages, edits or answers; not `CI`, which changes what some of them do."""
+
+
+def shell_tools(session: Session, jobs: BackgroundJobs, outputs: Outputs, sandbox: Sandbox) -> list[BaseTool]:
+    """`run_command`, `command_output` and `stop_command` for one session."""
+    session.env.update(UNATTENDED)
+    shell = Shell(session, jobs, outputs, sandbox)
+    return [
+        session_tool(shell.run_command, "execute", session, title=naming_text("Run", "command")),
+        session_tool(shell.command_output, "read", session, title=naming_text("Output of", "id")),
+        session_tool(shell.stop_command, "execute", session, title=naming_text("Stop", "id")),
+    ]
+
+
+class Shell:
+    """The tools of a session that have to do with commands."""
+
+    def __init__(self, session: Session, jobs: BackgroundJobs, outputs: Outputs, sandbox: Sandbox) -> None:
+        self._session = session
+        self._jobs = jobs
+        self._outputs = outputs
+        self._sandbox = sandbox
+
+    async def run_command(
+        self,
+        command: Annotated[str, "A command line for the shell."],
+        directory: Annotated[str, "Where to run it, absolute or relative to the working directory."] = ".",
+        timeout: Annotated[float, "Seconds after which it is ended; not in the background."] = USUAL_TIME,  # noqa: ASYNC109 - a tool's
+        background: Annotated[bool, "Let it run on while you go on: for servers and watchers."] = False,
+    ) -> tuple[str, dict[str, Any]]:
+        """Run a command in the shell. The answer is what it wrote, and its exit code.
+
+        Each command starts anew in its directory: variables and `cd` do not last. Nobody answers questions:
+        give the options that make it ask none. Of long output you get the beginning and the end, and the name
+        of a file with all of it. What it leaves running with `&` is ended. What does not end by itself, such
+        as a server, needs background=true: it runs on over turns, until stop_command or the session's end.
+        """
+        if not command.strip():
+            raise ValueError("the command is empty")
+        if not 0 < timeout <= LONGEST_TIME:
+            raise ValueError(f"timeout is a number of seconds up to {LONGEST_TIME:g}; or use background=true")
+        place = await in_thread(lambda: self._place(directory))
+        async with tool_use("Run", "execute", command=command, cwd=place) as call:
+            await call.ask()
+            words = await self._sandbox.words(self._shell(command), place)
+            if (warning := self._sandbox.take_warning()) is not None:
+                await call.prompt.turn.notice("Commands run without a sandbox", warning, severity="warning")
+            if background:
+                return await self._begin(command, words, place)
+            return await self._run(call, words, place, timeout)
+
+    async def command_output(
+        self,
+        id: Annotated[str, "The job, as run_command named it."],
+        wait: Annotated[float, "Seconds to wait for its end before you look; it may end sooner."] = 0,
+    ) -> tuple[str, dict[str, Any]]:
+        """What a command in the background has written since you last looked, and whether it still runs."""
+        if not 0 <= wait <= LONGEST_WAIT:
+            raise ValueError(f"wait is a number of seconds up to {LONGEST_WAIT:g}")
+        job = self._jobs.find(id)
+        await job.wait(wait)
+        return _looked_at(job), job.outcome
+
+    async def stop_command(
+        self, id: Annotated[str, "The job, as run_command named it."]
+    ) -> tuple[str, dict[str, Any]]:
+        """End a command in the background, and everything that it has started."""
+        job = self._jobs.find(id)
+        if not job.is_running:
+            return f"It does not run any more.\n{_looked_at(job)}", job.outcome
+        await job.stop()
+        return _looked_at(job), job.outcome
+
+    async def _run(
+        self, call: ToolUse, words: list[str], place: str, seconds: float
+    ) -> tuple[str, dict[str, Any]]:
+        written = Written(self._outputs, "run_command")
+        try:
+            finished = await call.prompt.turn.terminal.run(
+                *words, cwd=place, timeout=seconds, output_limit=EDITOR_OUTPUT, heard=written.append
+            )
+            if not written.size:
+                written.append(finished.output.encode("utf-8", "replace"))
+        finally:
+            written.close()
+        await self._show_ending(call, finished, seconds)
+        call.has_shown()
+        text = written.take()
+        if finished.truncated and written.size <= EDITOR_OUTPUT:
+            text = f"… (the editor's terminal has forgotten the beginning)\n{text}"
+        outcome = {
+            "exitCode": finished.exit_code,
+            "signal": finished.signal,
+            "timedOut": finished.timed_out,
+        }
+        return f"{text}\n({_ending(finished, seconds)})".lstrip("\n"), outcome
+
+    async def _show_ending(self, call: ToolUse, finished: Finished, seconds: float) -> None:
+        """Let the user see that a command has failed; an editor's terminal tells all but why it was ended."""
+        has_terminal = call.prompt.turn.editor.offers("terminal")
+        if finished.timed_out or (finished.exit_code != 0 and not has_terminal):
+            end_of_line = (
+                "" if has_terminal or finished.output.endswith("\n") or not finished.output else "\n"
+            )
+            await call.block.output(f"{end_of_line}({_ending(finished, seconds)})\n")
+
+    async def _begin(self, command: str, words: list[str], place: str) -> tuple[str, dict[str, Any]]:
+        job = self._jobs.start(command, words, place)
+        try:
+            await job.wait(FIRST_MOMENT)
+        except BaseException:
+            # The turn was cancelled before the model has heard of it.
+            await job.stop(0)
+            raise
+        if not job.is_running:
+            return f"It did not stay in the background.\n{_looked_at(job)}", job.outcome
+        how = (
+            f'It runs in the background as {job.id}: command_output("{job.id}") gives what it writes'
+            f' from now on, stop_command("{job.id}") ends it.'
+        )
+        return f"{how}\n{job.take_output()}".rstrip("\n"), job.outcome
+
+    def _place(self, directory: str) -> str:
+        found = find_inside(directory, self._session.cwd, self._session.roots)
+        if not Path(found.real).is_dir():
+            raise ValueError(f"there is no directory {directory}: list_directory shows which there are")
+        return found.shown
+
+    def _shell(self, command: str) -> tuple[str, ...]:
+        if sys.platform == "win32":
+            return ("cmd", "/c", command)
+        # What models write is bash more often than not, and it is how commands are judged.
+        has_bash = shutil.which("bash", path=self._session.env.get("PATH")) is not None
+        return ("bash" if has_bash else "sh", "-c", command)
+
+
+def _looked_at(job: BackgroundJob) -> str:
+    output = job.take_output() or "(nothing new was written)"
+    return f"{output}\n({job.id} {job.state})"
+
+
+def _ending(finished: Finished, limit: float) -> str:
+    if finished.timed_out:
+        return f"it was ended after {limit:g} s: give it more, or let it run in the background"
+    return f"ended by {finished.signal}" if finished.signal else f"exit code {finished.exit_code}"

@@ -1,1 +1,0 @@
-"""The tools of the coder: each asks for permission itself, and shows what it does in the model's own call."""

@@ -1,1 +1,0 @@
-"""Pages of the web for a model: found at an address that may be asked, bounded, and as text."""

@@ -1,0 +1,1 @@
+"""The conformance kit: scripted peers, assertions about agents and clients, and reports."""

@@ -1,0 +1,255 @@
+"""What an agent asks its editor for: files, terminals, forms, and what it does when the answer is no."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coupler.conformance.agent.prompting import cancel_turn, is_over
+from coupler.conformance.agent.tool_calls import NOT_ASKED, PERMISSION, signs_of_running
+from coupler.conformance.assertion import MUST, Case, Skip, fault_unless, probe, require, rule
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.peers import Refusal, ScriptError, Service, decline, hold, reject
+from coupler.conformance.reading import part
+from coupler.conformance.scripted_client import ScriptedClient
+from coupler.recording.traces import INTERNAL_ERROR, Entry, Exchange, Trace
+
+ELICITATION = "elicitation/create"
+GATES = ("fs.readTextFile", "fs.writeTextFile", "terminal", "elicitation.form", "elicitation.url")
+PROPERTY_TYPES = ("string", "number", "integer", "boolean", "array")
+
+LITTLE_OFFERED: tuple[dict[str, Any], ...] = (
+    {"elicitation": {}},
+    {"elicitation": {"url": {}}, "fs": {"readTextFile": True}},
+)
+"""Capabilities that tempt: an empty object offers nothing, and one half of a pair not the other."""
+
+RELEASING = 1.0
+"""Seconds after a turn in which its terminals must be released."""
+
+ONLY_OFFERED = "files, terminals and elicitation are used only as far as the client offers them"
+NO_TERMINAL = "no terminal was created, or nothing was seen after the turn"
+RELEASED = "every terminal that was created is released, also when the turn is cancelled"
+WELL_FORMED = (
+    "an elicitation has a mode, one scope and a flat schema; decline, cancel and errors do not block the turn"
+)
+
+
+@rule(
+    "A56",
+    MUST,
+    ONLY_OFFERED,
+    "file-system, terminals, elicitation",
+    absent="no turn was seen in which the client did not offer everything",
+)
+def only_what_is_offered(trace: Trace) -> Iterator[Case]:
+    if not trace.exchanges("initialize"):
+        return
+    for exchange in trace.exchanges(sender="agent"):
+        if (gate := _gate(exchange)) is not None:
+            message = f"{exchange.method} was called, and the client does not offer {gate}"
+            yield fault_unless(_offers(trace.client_capabilities, gate), message, exchange.request)
+    if not all(_offers(trace.client_capabilities, gate) for gate in GATES):
+        yield from (None for turn in trace.exchanges("session/prompt") if turn.answer is not None)
+
+
+@probe("A56", MUST, ONLY_OFFERED, "file-system, terminals, elicitation")
+async def little_is_offered(agent: Candidate) -> None:
+    """Make the traffic that the rule then judges."""
+    for capabilities in LITTLE_OFFERED:
+        async with agent.conversation(capabilities) as (client, session):
+            await agent.take_turn(client, session)
+
+
+@rule("A57", MUST, RELEASED, "terminals#releasing-terminals", absent=NO_TERMINAL)
+def terminals_are_released(trace: Trace) -> Iterator[Case]:
+    released = [each.params.get("terminalId") for each in trace.exchanges("terminal/release", "agent")]
+    for created in trace.exchanges("terminal/create", "agent"):
+        terminal = part(created.result, "terminalId")
+        end = _end_of_turn_around(created, trace)
+        if isinstance(terminal, str) and end is not None and (terminal in released or _goes_on(trace, end)):
+            message = f"the turn is over, and {terminal} was not released"
+            yield fault_unless(terminal in released, message, created.request, end)
+
+
+@probe("A57", MUST, RELEASED, "terminals#releasing-terminals")
+async def releases_at_the_end(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        await agent.take_turn(client, session)
+        await _require_releases(client)
+    async with agent.conversation() as (client, session):
+        _play_endless_command(client)
+        prompt = client.ask_prompt(session, agent.prompt)
+        await _wait_for_terminal(client, prompt)
+        await cancel_turn(client, session, prompt)
+        if not is_over(client, prompt):
+            raise Skip("the turn did not end when it was cancelled, so its terminal may still be in use")
+        await _require_releases(client)
+
+
+@probe(
+    "A58",
+    MUST,
+    "a tool does not run if the user rejects it, or if the answer is an option that was not offered",
+    "tool-calls#requesting-permission",
+)
+async def rejected_tools(agent: Candidate) -> None:
+    for answer in (reject, choose_unknown_option):
+        async with agent.conversation() as (client, session):
+            client.desk.services[PERMISSION] = answer
+            await agent.take_turn(client, session)
+            questions = client.trace.exchanges(PERMISSION, "agent")
+            if not questions:
+                raise Skip(NOT_ASKED)
+            for question in questions:
+                signs = signs_of_running(client.trace, question)
+                require(not signs, "the tool ran without permission", question.request, *signs)
+
+
+@rule("A59", MUST, WELL_FORMED, "elicitation", absent="the agent elicited nothing")
+def well_formed_elicitations(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges(ELICITATION, "agent"):
+        wrong = [*_elicitation_problems(exchange.params)]
+        yield fault_unless(not wrong, "; ".join(wrong), exchange.request)
+
+
+@probe("A59", MUST, WELL_FORMED, "elicitation")
+async def unwilling_user(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        for answer in (decline, dismiss, fail):
+            client.desk.services[ELICITATION] = answer
+            await client.prompt(session, agent.prompt)
+            if not client.trace.exchanges(ELICITATION, "agent"):
+                raise Skip("the prompt made the agent elicit nothing; pass a --prompt that does")
+
+
+def choose_unknown_option(params: dict[str, Any]) -> dict[str, Any]:
+    """Select what was not offered."""
+    return {"outcome": {"outcome": "selected", "optionId": "coupler-check-no-such-option"}}
+
+
+def dismiss(params: dict[str, Any]) -> dict[str, Any]:
+    """Close a form without an answer."""
+    return {"action": "cancel"}
+
+
+def fail(params: dict[str, Any]) -> dict[str, Any]:
+    """Have trouble with a form."""
+    raise Refusal(INTERNAL_ERROR, "the form could not be shown")
+
+
+def _gate(exchange: Exchange) -> str | None:
+    """The capability that a request needs, as a path."""
+    match exchange.method.split("/"):
+        case ["fs", "read_text_file"]:
+            return "fs.readTextFile"
+        case ["fs", "write_text_file"]:
+            return "fs.writeTextFile"
+        case ["terminal", _]:
+            return "terminal"
+        case ["elicitation", "create"]:
+            mode = exchange.params.get("mode")
+            return f"elicitation.{mode if isinstance(mode, str) else 'form'}"
+    return None
+
+
+def _offers(capabilities: dict[str, Any], gate: str) -> bool:
+    value = part(capabilities, gate)
+    return isinstance(value, dict) if gate.startswith("elicitation") else value is True
+
+
+def _end_of_turn_around(exchange: Exchange, trace: Trace) -> Entry | None:
+    """The answer that ended the turn in which a request was made."""
+    for turn in trace.exchanges("session/prompt"):
+        is_same = turn.params.get("sessionId") == exchange.params.get("sessionId")
+        if is_same and turn.answer and turn.request.number < exchange.request.number < turn.answer.number:
+            return turn.answer
+    return None
+
+
+def _goes_on(trace: Trace, end: Entry) -> bool:
+    """Whether the trace is long enough after the end of a turn to show what the agent did then."""
+    return trace.entries[-1].at - end.at >= RELEASING
+
+
+async def _require_releases(client: ScriptedClient) -> None:
+    """Of every terminal; they may come just after the turn."""
+    if client.desk.terminals:
+        await client.request_of_agent("terminal/release")
+    if client.desk.open_terminals:
+        await client.quiet(RELEASING)
+    left = ", ".join(client.desk.open_terminals)
+    require(not left, f"the turn is over, and {left} was not released")
+
+
+def _play_endless_command(client: ScriptedClient) -> None:
+    """Whatever is run, it ends only when it is killed or released; whoever waits for it is answered then."""
+    services = client.desk.services
+
+    def ending(service: Service) -> Service:
+        def end(params: dict[str, Any]) -> dict[str, Any]:
+            services["terminal/wait_for_exit"] = lambda params: {"signal": "SIGKILL"}
+            client.answer_held("terminal/wait_for_exit")
+            return service(params)
+
+        return end
+
+    services["terminal/wait_for_exit"] = hold
+    services["terminal/output"] = lambda params: {"output": "", "truncated": False}
+    for method in ("terminal/kill", "terminal/release"):
+        services[method] = ending(services[method])
+
+
+async def _wait_for_terminal(client: ScriptedClient, prompt: int) -> None:
+    """Go on when the agent waits for its command, or has had a second to begin with that."""
+    reason = "the prompt made the agent create no terminal; pass a --prompt that does"
+    try:
+        created = await client.request_in_turn(prompt, "terminal/create")
+    except ScriptError as error:
+        if error.kind == "silent":
+            raise Skip(f"{reason} within {client.timeout:g} s") from None
+        raise
+    if created is None:
+        raise Skip(reason)
+    try:
+        await client.request_in_turn(prompt, "terminal/wait_for_exit", "terminal/output", within=1.0)
+    except ScriptError as error:
+        if error.kind != "silent":
+            raise
+
+
+def _elicitation_problems(params: dict[str, Any]) -> Iterator[str]:
+    mode = params.get("mode")
+    if not isinstance(mode, str):
+        yield f"the mode is {mode!r}"
+    scopes = [name for name in ("sessionId", "requestId") if params.get(name) is not None]
+    if len(scopes) != 1:
+        yield f"it needs one scope, sessionId or requestId, and has {' and '.join(scopes) or 'none'}"
+    if mode == "form":
+        yield from _form_problems(params.get("requestedSchema"))
+    if mode == "url":
+        for name in ("elicitationId", "url"):
+            if not isinstance(params.get(name), str):
+                yield f"{name} is {params.get(name)!r}"
+
+
+def _form_problems(schema: Any) -> Iterator[str]:
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        yield 'requestedSchema is no schema of the type "object"'
+        return
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        yield "requestedSchema has no properties"
+        return
+    for name, value in properties.items():
+        if not _is_flat(value):
+            yield f"the property {name!r} is neither a plain value nor a list of choices"
+
+
+def _is_flat(property: Any) -> bool:
+    if not isinstance(property, dict) or property.get("type") not in PROPERTY_TYPES:
+        return False
+    if property["type"] != "array":
+        return True
+    items = property.get("items")
+    return isinstance(items, dict) and any(isinstance(items.get(key), list) for key in ("enum", "anyOf"))

@@ -1,0 +1,202 @@
+"""The first exchange: versions, capabilities, and who is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coupler.conformance.assertion import (
+    MUST,
+    ROBUST,
+    SHOULD,
+    Case,
+    Fault,
+    Finding,
+    fault_unless,
+    probe,
+    require,
+    rule,
+)
+from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, advertises, describe
+from coupler.conformance.reading import UPDATES_BY_CHOICE, part
+from coupler.conformance.scripted_client import ScriptedClient
+from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Entry, Trace, problems
+
+
+@rule(
+    "A01",
+    MUST,
+    "initialize with version 1 is answered with version 1 and a valid result",
+    "initialization",
+    absent="no answer to initialize was seen",
+)
+def version_one(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges("initialize"):
+        if exchange.params.get("protocolVersion") != 1 or problems(exchange.request):
+            continue
+        if exchange.answer is None:
+            yield Finding("initialize was not answered", (exchange.request,))
+            continue
+        answered = exchange.result.get("protocolVersion") if isinstance(exchange.result, dict) else None
+        yield fault_unless(
+            type(answered) is int and answered == 1,
+            f"version 1 was asked for and {answered!r} answered",
+            exchange.answer,
+        )
+        wrong = [problem for problem in problems(exchange.answer, trace) if not problem.is_stray_key]
+        yield fault_unless(not wrong, "; ".join(map(str, wrong)), exchange.answer)
+
+
+@probe(
+    "A02",
+    MUST,
+    "a version that is too new is answered with the agent's newest, not with an error",
+    "initialization#version-negotiation",
+)
+async def newest_version(agent: Candidate) -> None:
+    async with agent.start() as client:
+        answer = await client.initialize(version=65535, within=agent.startup_timeout)
+        require(answer.result is not None, f"the answer is {describe(answer)}", answer.entry)
+        version = part(answer.result, "protocolVersion")
+        require(type(version) is int, f"the version answered is {version!r}", answer.entry)
+        require(version != 65535, "the agent claims to speak version 65535", answer.entry)
+
+
+@probe(
+    "A03",
+    MUST,
+    "a version that is no integer from 0 to 65535 is refused as bad params (-32602)",
+    "schema: ProtocolVersion",
+)
+async def bad_version(agent: Candidate) -> None:
+    agent.need_working("initialize")
+    for version in ("1", 70_000):
+        async with agent.start() as client:
+            answer = await client.call(
+                "initialize", {"protocolVersion": version}, within=agent.startup_timeout
+            )
+            message = f"{version!r} was answered with {describe(answer)}"
+            require(answer.code == INVALID_PARAMS, message, answer.entry)
+
+
+@probe(
+    "A04", MUST, "a client without capabilities is served, and asked for nothing optional", "initialization"
+)
+async def bare_client(agent: Candidate) -> None:
+    async with agent.start({}) as client:
+        await _say_hello(agent, client, {"protocolVersion": 1})
+        await agent.take_turn(client, await agent.open_session(client))
+        for exchange in client.trace.exchanges(sender="agent"):
+            optional = exchange.method != "session/request_permission" and not exchange.method.startswith("_")
+            require(not optional, f"the agent asked for {exchange.method}", exchange.request)
+        for update in client.trace.updates(None, *UPDATES_BY_CHOICE):
+            raise Fault(f"the agent sent the update {update.kind}", update.entry)
+
+
+@probe(
+    "A05",
+    MUST,
+    "a malformed capability counts as missing, and its neighbours still count",
+    "schema: ClientCapabilities",
+)
+async def malformed_capability(agent: Candidate) -> None:
+    trace = await _turn_with(agent, {"fs": {"readTextFile": "yes", "writeTextFile": True}, "terminal": 5})
+    for exchange in trace.exchanges(sender="agent"):
+        method = exchange.method
+        malformed = method == "fs/read_text_file" or method.startswith("terminal/")
+        require(not malformed, f"{method} was used, but is not advertised", exchange.request)
+    edit = _edit_past_the_client(trace)
+    if edit is not None:
+        # An agent may want both to write by the client: then it does not matter that one is malformed.
+        one_missing = await _turn_with(agent, {"fs": {"writeTextFile": True}})
+        message = "a file was edited past fs/write_text_file, which is used if its neighbour is only missing"
+        require(not one_missing.exchanges("fs/write_text_file", "agent"), message, edit)
+
+
+async def _turn_with(agent: Candidate, capabilities: dict[str, Any]) -> Trace:
+    """The trace of a turn for a client with just these capabilities."""
+    async with agent.start(capabilities) as client:
+        await _say_hello(agent, client, {"protocolVersion": 1, "clientCapabilities": capabilities})
+        await agent.take_turn(client, await agent.open_session(client))
+        return client.trace
+
+
+def _edit_past_the_client(trace: Trace) -> Entry | None:
+    """The end of a tool call that edited a file, if none was written by the client."""
+    if trace.exchanges("fs/write_text_file", "agent"):
+        return None
+    calls = trace.updates(None, "tool_call", "tool_call_update")
+    edits = {str(call.body.get("toolCallId")) for call in calls if call.body.get("kind") == "edit"}
+    for call in calls:
+        if call.body.get("status") == "completed" and str(call.body.get("toolCallId")) in edits:
+            return call.entry
+    return None
+
+
+async def _say_hello(agent: Candidate, client: ScriptedClient, params: dict[str, Any]) -> None:
+    """Initialize with just these params, and log in."""
+    agent.need_working("initialize")
+    answer = await client.call("initialize", params, within=agent.startup_timeout)
+    require(isinstance(answer.result, dict), f"initialize was answered with {describe(answer)}", answer.entry)
+    client.introduction = answer.result
+    await agent.log_in(client)
+
+
+@rule("A06", SHOULD, "agentInfo has a name and a version", "initialization", absent="no initialize was seen")
+def introduces_itself(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges("initialize"):
+        if isinstance(exchange.result, dict) and exchange.answer is not None:
+            info = exchange.result.get("agentInfo")
+            named = isinstance(info, dict) and bool(info.get("name")) and bool(info.get("version"))
+            yield fault_unless(named, f"agentInfo is {info!r}", exchange.answer)
+
+
+@probe("A07", ROBUST, "session/new before initialize is refused, and the agent lives on", "session-setup")
+async def session_before_hello(agent: Candidate) -> None:
+    agent.need_working("initialize")
+    async with agent.start() as client:
+        answer = await client.new_session(within=agent.startup_timeout)
+        require(answer.error is not None, f"the answer is {describe(answer)}", answer.entry)
+        hello = await client.initialize()
+        require(hello.result is not None, f"initialize then failed: {describe(hello)}", hello.entry)
+
+
+# What an agent advertises it has, and what it does not advertise it has not.
+
+
+@probe(
+    "A20",
+    MUST,
+    "the method of each advertised capability exists; others are unknown (-32601)",
+    "initialization",
+)
+async def methods_as_advertised(agent: Candidate) -> None:
+    async with agent.conversation() as (client, _):
+        calls = _harmless_calls(agent)
+        for capability in sorted(calls, key=lambda name: not advertises(client, name)):
+            await _method_as_advertised(client, capability, *calls[capability])
+
+
+async def _method_as_advertised(
+    client: ScriptedClient, capability: str, method: str, params: dict[str, Any]
+) -> None:
+    answer = await client.call(method, params)
+    if advertises(client, capability):
+        message = f"{capability} is advertised, but {method} was answered with {describe(answer)}"
+        require(answer.code != METHOD_NOT_FOUND, message, answer.entry)
+    else:
+        message = f"{capability} is not advertised, but {method} was answered with {describe(answer)}"
+        require(answer.code == METHOD_NOT_FOUND, message, answer.entry, level=ROBUST)
+
+
+def _harmless_calls(agent: Candidate) -> dict[str, tuple[str, dict[str, Any]]]:
+    """A call for each capability; `logout`, which may do harm, has its own assertion."""
+    session = {"sessionId": NO_SUCH_SESSION}
+    setup = {**session, "cwd": str(agent.project), "mcpServers": []}
+    return {
+        "loadSession": ("session/load", setup),
+        "sessionCapabilities.resume": ("session/resume", setup),
+        "sessionCapabilities.list": ("session/list", {}),
+        "sessionCapabilities.close": ("session/close", session),
+        "sessionCapabilities.delete": ("session/delete", session),
+    }

@@ -1,0 +1,345 @@
+"""The life of sessions: stored, loaded, resumed, listed, deleted and closed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from coupler.conformance.agent.prompting import begin_slow_turn, too_short
+from coupler.conformance.assertion import MUST, ROBUST, SHOULD, Skip, probe, require
+from coupler.conformance.candidate import Candidate, advertises, describe, need
+from coupler.conformance.peers import ScriptError
+from coupler.conformance.reading import CONTENT, is_absolute, items, objects, part, said
+from coupler.conformance.scripted_client import Answer, ScriptedClient
+from coupler.recording.traces import Update
+
+
+@probe(
+    "A28",
+    MUST,
+    "a load replays the whole conversation, the user's part and the agent's, and answers after it",
+    "session-setup#loading-sessions",
+)
+async def load_replays_everything(agent: Candidate) -> None:
+    stored = await store_session(agent, "loadSession")
+    async with agent.ready() as client:
+        answer = await reopen(client, "session/load", stored.session)
+        refused = f"a session with one turn could not be loaded in a new process: {describe(answer)}"
+        require(answer.result is not None, refused, answer.entry)
+        await client.quiet(0.3)
+        replay, late = _before_and_after(answer, client.trace.updates(stored.session, *CONTENT))
+        in_time = not late or _is_new(late, stored)
+        message = "a part of the conversation came after the answer"
+        require(in_time, message, answer.entry, *(update.entry for update in late[:1]))
+        _require_conversation(replay, agent.prompt, stored.agent_text, answer)
+
+
+@probe(
+    "A29",
+    ROBUST,
+    "a load or resume of an unknown session is refused, without updates, and makes no session",
+    "session-setup",
+)
+async def unknown_sessions_are_refused(agent: Candidate) -> None:
+    async with agent.ready() as client:
+        for method in need_way_to_reopen(client):
+            await _require_unknown(client, method, str(uuid.uuid4()))
+
+
+@probe(
+    "A30",
+    MUST,
+    "a resume replays nothing before its answer, and the conversation goes on where it was",
+    "session-setup#resuming-sessions",
+)
+async def resume_replays_nothing(agent: Candidate) -> None:
+    stored = await store_session(agent, REOPENING["session/resume"])
+    async with agent.ready() as client:
+        answer = await reopen(client, "session/resume", stored.session)
+        refused = f"a session with one turn could not be resumed in a new process: {describe(answer)}"
+        require(answer.result is not None, refused, answer.entry)
+        replay, _ = _before_and_after(answer, client.trace.updates(stored.session, *CONTENT))
+        require(not replay, "the conversation was replayed", *(update.entry for update in replay[:1]))
+        turn = await agent.take_turn(client, stored.session)
+        failed = f"a prompt then got {describe(turn.answer)}"
+        require(turn.answer.result is not None, failed, turn.answer.entry)
+        can_load = advertises(client, "loadSession")
+        await leave(client)
+    if can_load:
+        await _require_both_turns(agent, stored)
+
+
+@probe(
+    "A31",
+    MUST,
+    "a list is an array even if it is empty, its directories are absolute, and it keeps to the one asked for",
+    "session-list",
+)
+async def list_keeps_to_a_directory(agent: Candidate) -> None:
+    with _new_directory() as empty, _new_directory() as other:
+        async with agent.ready() as client:
+            need(client, LIST)
+            session = await agent.open_session(client)
+            await agent.take_turn(client, session)
+            await agent.open_session(client, cwd=str(other))
+            await _require_list_of(client, empty, 0)
+            await _require_list_of(client, other)
+            here = await _require_list_of(client, agent.project)
+            page = _checked(await client.call("session/list", {}))
+            for entry in objects(page.result["sessions"]):
+                missing = entry.get("cwd") == str(agent.project) and entry.get("sessionId") not in here
+                require(
+                    not missing, f"{entry.get('sessionId')} is not in the list of its own cwd", page.entry
+                )
+
+
+@probe(
+    "A32",
+    SHOULD,
+    "a list's pages come to an end and repeat nothing; a forged cursor is refused",
+    "session-list#pagination",
+)
+async def pages_end(agent: Candidate) -> None:
+    async with agent.ready() as client:
+        need(client, LIST)
+        for _ in range(3):
+            await agent.open_session(client)
+        pages = await _pages(client, agent.project)
+        sessions = _sessions_in(pages)
+        twice = next((session for session in sessions if sessions.count(session) > 1), None)
+        require(twice is None, f"the session {twice!r:.100} is listed twice")
+        cursor = pages[-1].result.get("nextCursor")
+        require(cursor is None, f"the list had no end after {len(pages)} pages", pages[-1].entry)
+        answer = await client.call("session/list", {"cursor": f"forged-{uuid.uuid4()}"})
+        require(answer.error is not None, f"a forged cursor got {describe(answer)}", answer.entry)
+
+
+@probe(
+    "A33",
+    SHOULD,
+    "deleting a session twice, or an unknown one, succeeds; it is no longer listed",
+    "session-delete",
+)
+async def deletes_quietly(agent: Candidate) -> None:
+    stored = await store_session(agent, "sessionCapabilities.delete")
+    async with agent.ready() as client:
+        for session, which in (
+            (stored.session, "a session"),
+            (stored.session, "it again"),
+            (str(uuid.uuid4()), "an unknown one"),
+        ):
+            answer = await client.call("session/delete", {"sessionId": session})
+            require(answer.result is not None, f"deleting {which} got {describe(answer)}", answer.entry)
+        if advertises(client, LIST):
+            listed = _sessions_in(await _pages(client, agent.project))
+            require(stored.session not in listed, "the deleted session is still listed")
+
+
+@probe(
+    "A34",
+    MUST,
+    "a close during a prompt cancels it, and is answered after it; then the session takes no prompts",
+    "session-setup#closing-active-sessions",
+)
+async def close_cancels(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        need(client, "sessionCapabilities.close")
+        prompt = await begin_slow_turn(agent, client, session, "the session could be closed")
+        closed = await client.call("session/close", {"sessionId": session})
+        require(closed.result is not None, f"the close got {describe(closed)}", closed.entry)
+        ended = await client.answer(prompt)
+        in_order = ended.entry.number < closed.entry.number
+        require(in_order, "the close was answered before the prompt", closed.entry, ended.entry)
+        if part(ended.result, "stopReason") == "end_turn" and not agent.has_slow_prompt:
+            raise Skip(too_short("the session was closed"))
+        cancelled = part(ended.result, "stopReason") == "cancelled"
+        require(cancelled, f"the prompt got {describe(ended)}", ended.entry)
+        later = (await client.prompt(session, agent.prompt)).answer
+        require(later.error is not None, f"a prompt after the close got {describe(later)}", later.entry)
+
+
+def _before_and_after(answer: Answer, updates: list[Update]) -> tuple[list[Update], list[Update]]:
+    """The updates that came before the answer, and those after it."""
+    before = [update for update in updates if update.entry.number < answer.entry.number]
+    return before, updates[len(before) :]
+
+
+def _is_new(late: list[Update], stored: Stored) -> bool:
+    """Whether this is no replay, but something that the agent says now, such as a welcome."""
+    words = _squeezed(said(late, "agent_message_chunk"))
+    speaks = all(update.kind == "agent_message_chunk" for update in late)
+    return speaks and words not in _squeezed(stored.agent_text)
+
+
+def _require_conversation(replay: list[Update], prompt: str, agent_text: str, answer: Answer) -> None:
+    """The prompt and then what the agent said; how it is cut into chunks may differ.
+
+    The protocol lets an agent speak before the first prompt, and then this comes first in the replay too.
+    """
+    replayed = _squeezed(said(replay, "user_message_chunk"))
+    require(_squeezed(prompt) in replayed, "the user's prompt was not replayed", answer.entry)
+    replayed, spoken = _squeezed(said(replay, "agent_message_chunk")), _squeezed(agent_text)
+    require(spoken in replayed, "what the agent said was not replayed", answer.entry)
+    first = next((place for place, each in enumerate(replay) if each.kind == "user_message_chunk"), 0)
+    behind = _squeezed(said(replay[first:], "agent_message_chunk"))
+    # A greeting that took its time is in the agent's text as well.
+    in_order = spoken in behind or (behind and spoken.endswith(behind))
+    out_of_order = "the agent's words were replayed before the user's"
+    require(in_order, out_of_order, *(update.entry for update in replay[:1]))
+
+
+async def _require_both_turns(agent: Candidate, stored: Stored) -> None:
+    """Context cannot be seen, but a session that lost its first turn will not replay it either."""
+    async with agent.ready() as client:
+        answer = await reopen(client, "session/load", stored.session)
+        replay = client.trace.updates(stored.session, *CONTENT)
+        prompts = _squeezed(said(replay, "user_message_chunk")).count(_squeezed(agent.prompt))
+        require(prompts != 1, "a load after the resume shows one of the two turns", answer.entry)
+
+
+async def _require_unknown(client: ScriptedClient, method: str, session: str) -> None:
+    answer = await reopen(client, method, session)
+    require(answer.error is not None, f"{method} got {describe(answer)}", answer.entry)
+    await client.quiet(0.2)
+    updates = client.trace.updates(session)
+    require(not updates, "there are updates of it", *(update.entry for update in updates[:1]))
+    if advertises(client, LIST):
+        listed = _sessions_in(await _pages(client, client.directory))
+        require(session not in listed, f"after the refused {method} the session is listed")
+
+
+@contextmanager
+def _new_directory() -> Iterator[Path]:
+    """A directory in which no session has been yet."""
+    with TemporaryDirectory() as directory:
+        yield Path(directory).resolve()
+
+
+async def _require_list_of(client: ScriptedClient, directory: Path, most: float = float("inf")) -> list[Any]:
+    """The ids of the sessions of a directory, all of which must be there, and at most so many."""
+    pages = await _pages(client, directory)
+    entries = [entry for page in pages for entry in objects(page.result["sessions"])]
+    strange = next((entry for entry in entries if entry.get("cwd") != str(directory)), None)
+    require(strange is None, f"the list of {directory} has a session of {part(strange, 'cwd')!r:.200}")
+    require(len(entries) <= most, f"the list of {directory} is not empty: {entries!r:.200}")
+    return _sessions_in(pages)
+
+
+async def _pages(client: ScriptedClient, directory: Path) -> list[Answer]:
+    """The list of a directory, each page of which must be one."""
+    return [_checked(page) async for page in pages_of(client, directory)]
+
+
+def _checked(page: Answer) -> Answer:
+    sessions = part(page.result, "sessions")
+    require(isinstance(sessions, list), f"session/list got {describe(page)}", page.entry)
+    for entry in items(sessions):
+        cwd = part(entry, "cwd")
+        require(is_absolute(cwd), f"a session is listed with the cwd {cwd!r:.200}", page.entry)
+    return page
+
+
+def _sessions_in(pages: list[Answer]) -> list[Any]:
+    return [entry.get("sessionId") for page in pages for entry in objects(page.result["sessions"])]
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+# Sessions that outlive their process: how to get one, to open it again, and to find it in the list.
+
+
+REOPENING = {"session/load": "loadSession", "session/resume": "sessionCapabilities.resume"}
+"""The methods that open a session again, and the capability of each."""
+
+LIST = "sessionCapabilities.list"
+
+MOST_PAGES = 100
+"""Pages of a list after which nobody believes in its end."""
+
+LEAVING = 5.0
+"""Seconds that an agent has to store its sessions and end; whether it ends at all is another's question."""
+
+
+class Stored(NamedTuple):
+    """A session with one turn, whose process is gone."""
+
+    session: str
+    agent_text: str
+
+
+async def store_session(agent: Candidate, capability: str) -> Stored:
+    """Have one turn in a process, then let it end, so that the session is as stored as it will ever be."""
+    async with agent.ready() as client:
+        need(client, capability)
+        session = await agent.open_session(client)
+        turn = await agent.take_turn(client, session)
+        if turn.answer.result is None:
+            raise Skip(f"the first turn got {describe(turn.answer)}; pass a --prompt that works")
+        await leave(client)
+        return Stored(session, turn.text)
+
+
+async def leave(client: ScriptedClient) -> None:
+    """Close the agent's input and let it end by itself."""
+    client.close_input()
+    with suppress(ScriptError):
+        await client.exit(within=LEAVING)
+
+
+def ways_to_reopen(client: ScriptedClient) -> list[str]:
+    """The methods by which this agent opens a session again."""
+    return [method for method, capability in REOPENING.items() if advertises(client, capability)]
+
+
+def need_way_to_reopen(client: ScriptedClient) -> list[str]:
+    """The same; skips if there is none."""
+    methods = ways_to_reopen(client)
+    if not methods:
+        raise Skip(f"the agent advertises neither {' nor '.join(REOPENING.values())}")
+    return methods
+
+
+async def reopen(client: ScriptedClient, method: str, session: str) -> Answer:
+    """Load or resume a session where it was."""
+    return await client.call(method, {"sessionId": session, "cwd": str(client.directory), "mcpServers": []})
+
+
+async def pages_of(client: ScriptedClient, directory: Path) -> AsyncIterator[Answer]:
+    """The list of a directory's sessions, page by page: all of it, or as much as anyone would read."""
+    params: dict[str, Any] = {"cwd": str(directory)}
+    for _ in range(MOST_PAGES):
+        page = await client.call("session/list", params)
+        yield page
+        cursor = part(page.result, "nextCursor")
+        if cursor is None:
+            return
+        params = {**params, "cursor": cursor}
+
+
+# A conversation with a client that can do nothing: what the rules about optional things need to see.
+
+
+async def hold_bare_conversation(agent: Candidate) -> None:
+    """Hold it, unless it was held before: all rules look at the same traces."""
+    await agent.do_once(_converse)
+
+
+async def _converse(agent: Candidate) -> None:
+    """A session, a turn, a changed option; then, as far as the agent can, a load and a resume elsewhere."""
+    async with agent.conversation({}) as (client, session):
+        await agent.take_turn(client, session)
+        result = client.trace.exchanges("session/new")[-1].result
+        for option in objects(part(result, "configOptions"))[:1]:
+            change = {"configId": option.get("id"), "value": option.get("currentValue")}
+            await client.call("session/set_config_option", {"sessionId": session, **change})
+        methods = ways_to_reopen(client)
+        await leave(client)
+    for method in methods:
+        async with agent.ready({}) as client:
+            await reopen(client, method, session)

@@ -1,0 +1,285 @@
+"""Settings of a session: configuration options, and modes, which they have replaced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from coupler.conformance.agent.lifecycle import hold_bare_conversation
+from coupler.conformance.agent.prompting import begin_slow_turn, cancel_turn, is_over, too_short
+from coupler.conformance.assertion import (
+    MUST,
+    ROBUST,
+    SHOULD,
+    Case,
+    Fault,
+    Skip,
+    fault_unless,
+    probe,
+    require,
+    rule,
+)
+from coupler.conformance.candidate import Candidate, describe
+from coupler.conformance.peers import ScriptError
+from coupler.conformance.reading import items, objects, part
+from coupler.conformance.scripted_client import Answer, ScriptedClient
+from coupler.recording.traces import INVALID_PARAMS, Entry, Trace
+
+NEWS = 2.0
+"""Seconds in which a change must be told."""
+
+TRIED_OPTIONS = 5
+"""How many of an agent's options are changed for a test."""
+
+
+class Settings(NamedTuple):
+    """A session and what session/new said of its settings."""
+
+    session: str
+    modes: list[str]
+    mode: Any
+    options: list[dict[str, Any]]
+
+
+@probe(
+    "A35",
+    MUST,
+    "a changed option is answered with all options and the new value; values in groups count too",
+    "session-config-options",
+)
+async def change_is_answered_in_full(agent: Candidate) -> None:
+    async with agent.ready() as client:
+        settings = await _open_with_options(agent, client)
+        expected = [option["id"] for option in settings.options]
+        for option in settings.options[:TRIED_OPTIONS]:
+            # The value that it has cannot make other options come or go, as another one may.
+            answer = await _set(client, settings.session, option, option["currentValue"])
+            missing = [name for name in expected if name not in _values_in(answer)]
+            require(not missing, f"the answer lacks {', '.join(map(str, missing))}", answer.entry)
+            for value in _alternatives(option):
+                answer = await _set(client, settings.session, option, value)
+                now = _values_in(answer).get(option["id"])
+                changed = f"{option['id']} was set to {value!r} and is {now!r:.100}"
+                require(now == value, changed, answer.entry)
+            await _set(client, settings.session, option, option["currentValue"])
+
+
+@probe(
+    "A36",
+    ROBUST,
+    "an unknown option, a value that is not offered and a boolean without its type are refused (-32602)",
+    "session-config-options",
+)
+async def bad_changes_are_refused(agent: Candidate) -> None:
+    async with agent.ready() as client:
+        settings = await _open_with_options(agent, client)
+        select = _first(settings, "select") or settings.options[0]
+        boolean = _first(settings, "boolean") or select
+        for change, what in (
+            ({"configId": "no-such-option", "value": "x"}, "an unknown option"),
+            ({"configId": select["id"], "value": "no-such-value"}, "a value that is not offered"),
+            (
+                {"configId": boolean["id"], "value": not boolean["currentValue"]},
+                "a boolean without its type",
+            ),
+        ):
+            answer = await client.call("session/set_config_option", {"sessionId": settings.session, **change})
+            require(answer.code == INVALID_PARAMS, f"{what} got {describe(answer)}", answer.entry)
+        await _require_unchanged(client, settings)
+
+
+A37 = (
+    "A37",
+    MUST,
+    "boolean options are shown only to a client that can show them",
+    "session-config-options",
+)
+
+
+@probe(*A37)
+async def shows_options_to_a_bare_client(agent: Candidate) -> None:
+    """The rule judges what comes of it."""
+    await hold_bare_conversation(agent)
+
+
+@rule(*A37, absent="no options were shown to a client without session.configOptions.boolean")
+def shows_no_booleans_unasked(trace: Trace) -> Iterator[Case]:
+    if isinstance(part(trace.client_capabilities, "session.configOptions.boolean"), dict):
+        return
+    for entry, options in _lists_of_options(trace):
+        booleans = [option.get("id") for option in options if option.get("type") == "boolean"]
+        yield fault_unless(not booleans, f"there are boolean options: {booleans!r:.200}", entry)
+
+
+@rule(
+    "A38",
+    MUST,
+    "the current value of every option is one of its values",
+    "session-config-options",
+    absent="no options were seen",
+)
+def current_values_are_offered(trace: Trace) -> Iterator[Case]:
+    for entry, options in _lists_of_options(trace):
+        for option in options:
+            value, values = option.get("currentValue"), _values_of(option)
+            offered = value in values and type(value) in map(type, values)
+            message = f"{option.get('id')!r} is {value!r:.100}, but can be {values!r:.200}"
+            yield fault_unless(offered or not _is_known(option), message, entry)
+
+
+@probe(
+    "A39",
+    SHOULD,
+    "the mode and the option for it are one: a change of either is told of the other",
+    "session-modes",
+)
+async def mode_and_option_agree(agent: Candidate) -> None:
+    async with agent.ready() as client:
+        settings = await _open_with_options(agent, client)
+        option = next((each for each in settings.options if each.get("category") == "mode"), None)
+        if option is None or not settings.modes:
+            raise Skip("session/new does not give both modes and an option of the category `mode`")
+        others = [value for value in _values_of(option) if value in settings.modes and value != settings.mode]
+        if not others:
+            raise Skip("the modes and the values of their option have no other value in common")
+        begin = len(client.trace.entries)
+        answer = await client.call("session/set_mode", {"sessionId": settings.session, "modeId": others[0]})
+        require(answer.result is not None, f"set_mode got {describe(answer)}", answer.entry)
+        await _require_news(client, settings.session, begin, "config_option_update", option, others[0])
+        begin = len(client.trace.entries)
+        await _set(client, settings.session, option, settings.mode)
+        await _require_news(client, settings.session, begin, "current_mode_update", option, settings.mode)
+
+
+@probe(
+    "A40",
+    SHOULD,
+    "an option that is changed during a turn is answered before the turn ends",
+    "session-config-options",
+)
+async def changes_during_a_turn(agent: Candidate) -> None:
+    async with agent.ready() as client:
+        settings = await _open_with_options(agent, client)
+        option = settings.options[0]
+        prompt = await begin_slow_turn(agent, client, settings.session, "an option could be changed")
+        change = client.ask("session/set_config_option", _change(settings.session, option, _other(option)))
+        try:
+            answer = await client.answer(change)
+        except ScriptError as error:
+            raise Fault(f"{error}, while a turn was running") from None
+        if is_over(client, prompt):
+            end = (await client.answer(prompt)).entry
+            if not agent.has_slow_prompt:
+                raise Skip(too_short("an option was changed"))
+            require(answer.entry.number < end.number, "the change was answered after the turn", answer.entry)
+        else:
+            await cancel_turn(client, settings.session, prompt)
+        require(answer.result is not None, f"the change got {describe(answer)}", answer.entry)
+
+
+async def _open_with_options(agent: Candidate, client: ScriptedClient) -> Settings:
+    """A session of an agent that has options; skips if it has none."""
+    session = await agent.open_session(client)
+    result = client.trace.exchanges("session/new")[-1].result
+    options = [option for option in objects(part(result, "configOptions")) if _is_known(option)]
+    if not options:
+        raise Skip("session/new gives no configOptions")
+    modes = [mode["id"] for mode in objects(part(result, "modes.availableModes")) if "id" in mode]
+    return Settings(session, modes, part(result, "modes.currentModeId"), options)
+
+
+async def _set(client: ScriptedClient, session: str, option: dict[str, Any], value: Any) -> Answer:
+    answer = await client.call("session/set_config_option", _change(session, option, value))
+    refused = f"setting {option['id']!r} to {value!r:.100} got {describe(answer)}"
+    require(answer.result is not None, refused, answer.entry)
+    return answer
+
+
+def _change(session: str, option: dict[str, Any], value: Any) -> dict[str, Any]:
+    kind = {"type": "boolean"} if option["type"] == "boolean" else {}
+    return {"sessionId": session, "configId": option["id"], **kind, "value": value}
+
+
+async def _require_unchanged(client: ScriptedClient, settings: Settings) -> None:
+    """Only a change shows the options, so one of them gets the value that it has."""
+    last = settings.options[-1]
+    answer = await _set(client, settings.session, last, last["currentValue"])
+    values = _values_in(answer)
+    for option in settings.options:
+        now = values.get(option["id"], option["currentValue"])
+        same = now == option["currentValue"]
+        require(same, f"{option['id']} is now {now!r:.100}, although that was refused", answer.entry)
+
+
+async def _require_news(
+    client: ScriptedClient, session: str, begin: int, kind: str, option: dict[str, Any], mode: str
+) -> None:
+    """Wait for an update since `begin` that tells the mode; one may come that still tells the old."""
+    deadline = time.monotonic() + NEWS
+    try:
+        while True:
+            within = max(deadline - time.monotonic(), 0.0)
+            update = await client.update(session, kind, since=begin, within=within)
+            told = _values(update.body.get("configOptions")).get(option["id"])
+            if mode in (told, update.body.get("currentModeId")):
+                return
+            begin = update.entry.number + 1
+    except ScriptError as error:
+        raise Fault(f"the mode was changed to {mode!r}, but no {kind} tells it: {error}") from None
+
+
+def _lists_of_options(trace: Trace) -> Iterator[tuple[Entry, list[dict[str, Any]]]]:
+    """Every list of options that the agent gave, in an answer or in an update."""
+    for exchange in trace.exchanges():
+        options = part(exchange.result, "configOptions")
+        if exchange.answer is not None and isinstance(options, list):
+            yield exchange.answer, objects(options)
+    for update in trace.updates(None, "config_option_update"):
+        yield update.entry, objects(update.body.get("configOptions"))
+
+
+def _is_known(option: dict[str, Any]) -> bool:
+    """Whether the kit knows what values this option can have; other types may come."""
+    return (
+        isinstance(option.get("id"), str)
+        and option.get("type") in ("select", "boolean")
+        and "currentValue" in option
+    )
+
+
+def _values_of(option: dict[str, Any]) -> list[Any]:
+    """What an option can be; the values of a select may be in groups."""
+    if option.get("type") == "boolean":
+        return [True, False]
+    entries = objects(option.get("options"))
+    grouped = [choice for entry in entries for choice in items(entry.get("options"))]
+    return [choice["value"] for choice in [*entries, *objects(grouped)] if "value" in choice]
+
+
+def _alternatives(option: dict[str, Any]) -> list[Any]:
+    """One value besides the current one, and one from the last group or the end of the list."""
+    others = [value for value in _values_of(option) if value != option["currentValue"]]
+    return others[:1] + others[1:][-1:]
+
+
+def _other(option: dict[str, Any]) -> Any:
+    """Another value if there is one."""
+    return next(iter(_alternatives(option)), option["currentValue"])
+
+
+def _first(settings: Settings, kind: str) -> dict[str, Any] | None:
+    return next((option for option in settings.options if option["type"] == kind), None)
+
+
+def _values_in(answer: Answer) -> dict[Any, Any]:
+    return _values(part(answer.result, "configOptions"))
+
+
+def _values(options: Any) -> dict[Any, Any]:
+    """The current values, by the ids of their options."""
+    return {
+        option["id"]: option.get("currentValue")
+        for option in objects(options)
+        if isinstance(option.get("id"), str)
+    }

@@ -1,0 +1,309 @@
+"""Prompts: what may be in one, and how a turn ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from coupler.conformance.assertion import (
+    MUST,
+    ROBUST,
+    SHOULD,
+    Case,
+    Finding,
+    Skip,
+    fault_unless,
+    probe,
+    require,
+    rule,
+)
+from coupler.conformance.candidate import Candidate, advertises, describe
+from coupler.conformance.peers import ScriptError
+from coupler.conformance.reading import CONTENT, Span, part, spans
+from coupler.conformance.scripted_client import TURN_PATIENCE, Answer, ScriptedClient
+from coupler.recording.traces import INVALID_PARAMS, Entry, Trace, Update
+
+STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
+
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SILENCE = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
+
+GATED_BLOCKS: dict[str, dict[str, Any]] = {
+    "image": {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+    "audio": {"type": "audio", "data": SILENCE, "mimeType": "audio/wav"},
+    "embeddedContext": {"type": "resource", "resource": {"uri": "file:///notes.txt", "text": "A note."}},
+}
+"""A block for each capability that allows it."""
+
+BEGINNING = 1.0
+"""Seconds after which a turn counts as under way, whether it shows or not."""
+
+BAD_BLOCKS: tuple[dict[str, Any], ...] = ({"type": "text"}, {"type": "nope"})
+
+
+@probe(
+    "A41",
+    MUST,
+    "text and links to resources are always accepted in a prompt",
+    "initialization#prompt-capabilities",
+)
+async def accepts_baseline_blocks(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
+    async with agent.conversation() as (client, session):
+        answer = await _prompt_with(agent, client, session, _link_in(agent.project))
+        require(answer.result is not None, f"the answer is {describe(answer)}", answer.entry)
+
+
+@probe(
+    "A42",
+    ROBUST,
+    "a block of a kind that the agent does not advertise is refused (-32602), and no turn begins",
+    "content",
+)
+async def refuses_unadvertised_blocks(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
+    async with agent.conversation() as (client, session):
+        hidden = [
+            block
+            for name, block in GATED_BLOCKS.items()
+            if not advertises(client, f"promptCapabilities.{name}")
+        ]
+        if not hidden:
+            raise Skip("the agent advertises every kind of block")
+        for block in hidden:
+            await _require_refusal(agent, client, session, block, f"{block['type']} is not advertised")
+
+
+@probe("A43", MUST, "a malformed block is refused (-32602), not left out", "schema: PromptRequest")
+async def refuses_malformed_blocks(agent: Candidate) -> None:
+    agent.need_working("session/prompt")
+    async with agent.conversation() as (client, session):
+        for block in BAD_BLOCKS:
+            await _require_refusal(agent, client, session, block, f"{block} is malformed")
+
+
+@rule(
+    "A44",
+    MUST,
+    "a turn ends with one of the five stop reasons",
+    "prompt-turn#stop-reasons",
+    absent="no prompt was answered with a result",
+)
+def ends_with_a_known_reason(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges("session/prompt"):
+        if exchange.result is not None and exchange.answer is not None:
+            reason = part(exchange.result, "stopReason")
+            yield fault_unless(reason in STOP_REASONS, f"the stop reason is {reason!r:.100}", exchange.answer)
+
+
+A45 = (
+    "A45",
+    MUST,
+    "nothing of a turn comes after the answer to its prompt",
+    "prompt-turn#cancellation",
+)
+
+
+@probe(*A45)
+async def cancels_a_turn(agent: Candidate) -> None:
+    """Late words are likeliest after a cancel; the rule judges whether there are any."""
+    async with agent.conversation() as (client, session):
+        prompt = await begin_slow_turn(agent, client, session, "it could be cancelled")
+        await cancel_turn(client, session, prompt)
+        await client.quiet(0.3)
+
+
+@rule(*A45, absent="no prompt was answered")
+def says_all_before_the_answer(trace: Trace) -> Iterator[Case]:
+    prompts = spans(trace, "session/prompt")
+    yield from (None for prompt in prompts if prompt.exchange.answer is not None)
+    times = prompts + spans(trace, "session/load", "session/resume")
+    changes = spans(trace, "session/set_mode", "session/set_config_option")
+    for update in trace.updates():
+        prompt = _prompt_before(update, times)
+        if prompt is not None and not _is_of_a_change(update, prompt, changes):
+            yield _lateness(update, prompt)
+
+
+def _prompt_before(update: Update, times: list[Span]) -> Span | None:
+    """The prompt that was over when this came; None if it came in a prompt, or since a load or resume."""
+    before = [time for time in times if time.session == update.session and time.begin < update.entry.number]
+    if not before or any(time.holds(update) for time in before):
+        return None
+    last = max(before, key=lambda time: time.end)
+    return last if last.exchange.method == "session/prompt" else None
+
+
+def _is_of_a_change(update: Update, prompt: Span, changes: list[Span]) -> bool:
+    """Whether it tells of a setting that the client itself has changed since."""
+    return update.kind in ("current_mode_update", "config_option_update") and any(
+        change.session == update.session and prompt.end < change.begin < update.entry.number
+        for change in changes
+    )
+
+
+def _lateness(update: Update, prompt: Span) -> Finding:
+    assert prompt.exchange.answer is not None
+    return Finding(
+        f"{update.kind} came after the answer to the prompt",
+        (prompt.exchange.answer, update.entry),
+        is_note=update.kind not in CONTENT,
+    )
+
+
+async def start_slow_turn(agent: Candidate, client: ScriptedClient, session: str) -> int:
+    """A prompt that is being answered, or has had time to begin with that, or is over; its id."""
+    prompt = client.ask_prompt(session, agent.slow_prompt)
+    with suppress(ScriptError):
+        await client.update(session, *CONTENT, within=BEGINNING)
+    return prompt
+
+
+async def begin_slow_turn(agent: Candidate, client: ScriptedClient, session: str, what: str) -> int:
+    """A slow prompt that is under way; skips if it is over too soon for `what`."""
+    prompt = await start_slow_turn(agent, client, session)
+    if is_over(client, prompt):
+        raise Skip(too_short(what))
+    return prompt
+
+
+async def cancel_turn(client: ScriptedClient, session: str, prompt: int) -> None:
+    """Let a turn end in an orderly way, so that its end is no fault of whatever comes with the process's."""
+    client.notify("session/cancel", {"sessionId": session})
+    with suppress(ScriptError):
+        await client.answer(prompt)
+
+
+def is_over(client: ScriptedClient, prompt: int) -> bool:
+    """Whether a prompt has been answered."""
+    return any(
+        exchange.request.message["id"] == prompt and exchange.answer is not None
+        for exchange in client.trace.exchanges("session/prompt")
+    )
+
+
+def too_short(what: str) -> str:
+    """Why an assertion about a running turn is skipped."""
+    return f"the turn ended before {what}; pass --slow-prompt with a text that keeps the agent busy"
+
+
+def _link_in(directory: Path) -> dict[str, Any]:
+    """A link to a file that is there, as an agent may look."""
+    file = directory / "linked.txt"
+    file.write_text("This file is linked in a prompt.\n")
+    return {"type": "resource_link", "uri": file.as_uri(), "name": file.name}
+
+
+async def _require_refusal(
+    agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any], why: str
+) -> None:
+    before = len(client.trace.updates(session, *CONTENT))
+    answer = await _prompt_with(agent, client, session, block)
+    message = f"{why}, but the answer is {describe(answer)}"
+    require(answer.code == INVALID_PARAMS, message, answer.entry)
+    begun = client.trace.updates(session, *CONTENT)[before:]
+    require(not begun, f"{why}, but a turn began", *(update.entry for update in begun[:1]))
+
+
+async def _prompt_with(
+    agent: Candidate, client: ScriptedClient, session: str, block: dict[str, Any]
+) -> Answer:
+    blocks = [{"type": "text", "text": agent.prompt}, block]
+    patience = TURN_PATIENCE * client.timeout
+    return await client.call("session/prompt", {"sessionId": session, "prompt": blocks}, patience)
+
+
+# Messages: which chunks belong together.
+
+
+SENTENCE_ENDS = (".", "!", "?", ":", ";", "…")
+
+ENOUGH_SPLITS = 2
+"""How many sentences must be split over two ids before it is no accident."""
+
+CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
+
+
+@rule(
+    "A51",
+    SHOULD,
+    "all chunks of a message have one messageId, and the next message has another",
+    "prompt-turn",
+    absent="no chunk with a messageId was seen",
+)
+def messages_have_one_id(trace: Trace) -> Iterator[Case]:
+    for session in {update.session for update in trace.updates() if isinstance(update.session, str)}:
+        yield from _message_ids(trace, session)
+
+
+def _message_ids(trace: Trace, session: str) -> Iterator[Case]:
+    """Judge the chunks of a session in runs: of one kind, with nothing of the conversation between them.
+
+    A `place` is a turn, and who speaks. An id in two of them belongs to two messages, but for a load, which
+    may show the same messages again, with the same ids or with others.
+    """
+    turns = {span.begin for span in spans(trace, "session/prompt") if span.session == session}
+    loads = {span.begin for span in spans(trace, "session/load") if span.session == session}
+    places: dict[str, tuple[int, bool]] = {}
+    joints: list[tuple[Update, Update]] = []
+    turn, last = 0, None
+    passed = 0
+    for update in trace.updates(session, *CONTENT):
+        between = range(passed, update.entry.number)
+        passed = update.entry.number
+        if any(begin in between for begin in loads):
+            places.clear()
+        is_user = update.kind == "user_message_chunk"
+        speaks_again = is_user and last is not None and last.kind != "user_message_chunk"
+        if speaks_again or any(begin in between for begin in turns | loads):
+            turn, last = turn + 1, None
+        if update.kind in CHUNKS:
+            if last is not None and last.kind == update.kind:
+                joints.append((last, update))
+            yield from _use_of_id(update, places, (turn, is_user))
+        last = update
+    yield from _changes_of_id(joints)
+
+
+def _use_of_id(
+    update: Update, places: dict[str, tuple[int, bool]], place: tuple[int, bool]
+) -> Iterator[Case]:
+    message = update.body.get("messageId")
+    if isinstance(message, str):
+        reused = places.setdefault(message, place) != place
+        yield fault_unless(not reused, f"the id {message!r:.100} belongs to a message before", update.entry)
+
+
+def _changes_of_id(joints: list[tuple[Update, Update]]) -> Iterator[Case]:
+    """Judge where two chunks of one kind meet. They may be two messages, even if they read like one.
+
+    Only an agent that never gives two such chunks one id shows that it does not know what a message is.
+    """
+    splits: list[tuple[Entry, Entry]] = []
+    for last, update in joints:
+        before, after = last.body.get("messageId"), update.body.get("messageId")
+        met = last.entry, update.entry
+        if before == after:
+            continue
+        if before is None or after is None:
+            yield Finding("some chunks of a message have an id and some have none", met)
+        elif _read_like_one(last, update):
+            splits.append(met)
+            yield Finding("the id changes in the midst of a sentence", met, is_note=True)
+    if len(splits) >= ENOUGH_SPLITS and not any(map(_share_an_id, joints)):
+        yield Finding("every chunk has an id of its own, also in the midst of a sentence", splits[0])
+
+
+def _share_an_id(joint: tuple[Update, Update]) -> bool:
+    before, after = (update.body.get("messageId") for update in joint)
+    return before is not None and before == after
+
+
+def _read_like_one(last: Update, update: Update) -> bool:
+    """Whether nothing but a space is between the words of two chunks."""
+    before, after = part(last.body, "content.text"), part(update.body, "content.text")
+    if not isinstance(before, str) or not isinstance(after, str):
+        return False
+    return (before.endswith(" ") or after.startswith(" ")) and not before.rstrip().endswith(SENTENCE_ENDS)

@@ -1,0 +1,324 @@
+"""The line between the peers: what may be on it, which answer belongs to which request, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from coupler.conformance.assertion import (
+    MUST,
+    ROBUST,
+    Case,
+    Fault,
+    Finding,
+    Skip,
+    fault_unless,
+    probe,
+    require,
+    rule,
+)
+from coupler.conformance.candidate import NO_SUCH_SESSION, Candidate, describe
+from coupler.conformance.peers import ScriptError
+from coupler.conformance.scripted_client import Answer, ScriptedClient
+from coupler.recording.traces import METHOD_NOT_FOUND, PARSE_ERROR, Entry, Exchange, Trace
+from coupler.runtime.process import Process, processes_below, still_alive
+
+LONG_LINE = 8 * 1024 * 1024
+"""Bytes; a photo or a long file in a prompt is as much."""
+
+EXIT_LIMIT = 5.0
+"""Seconds that an agent may take to leave when its client has left."""
+
+ORPHAN_LIMIT = 2.0
+"""Seconds that the agent's own children may outlive it."""
+
+NOTICEABLE = 1.0
+"""Seconds more than without a turn that a request must take to tell that it waited for the turn."""
+
+LARGEST_SAFE = 2**53 - 1
+"""The largest integer that every JSON parser keeps."""
+
+ONLY_MESSAGES = (
+    "A08",
+    MUST,
+    "stdout holds JSON-RPC messages in UTF-8, one a line, and nothing else",
+    "transports",
+)
+SAME_ID = ("A12", MUST, "an answer has the id of its request, in value and type", "schema: RequestId")
+NO_ANSWER = (
+    "A13",
+    MUST,
+    "a notification is never answered, not even a malformed one",
+    "overview#error-handling",
+)
+
+
+@rule(*ONLY_MESSAGES, absent="the agent wrote nothing")
+def only_messages(trace: Trace) -> Iterator[Case]:
+    for entry in trace.entries:
+        if entry.sender == "agent":
+            flaw = _flaw(entry)
+            line = entry.line[:200].decode(errors="backslashreplace")
+            yield fault_unless(flaw is None, f"a line {flaw}: {line}", entry)
+
+
+def _flaw(entry: Entry) -> str | None:
+    """What keeps a line from being a JSON-RPC message."""
+    message = entry.message
+    try:
+        entry.line.decode()
+    except UnicodeDecodeError:
+        return "is not UTF-8"
+    if not message:
+        return "is no JSON object"
+    if message.get("jsonrpc") != "2.0":
+        return 'lacks "jsonrpc": "2.0"'
+    if "method" in message:
+        return None if entry.method is not None else "has a method that is no text"
+    if not entry.is_answer:
+        return "is neither a request nor an answer"
+    if "result" in message and "error" in message:
+        return "has both a result and an error"
+    return None if "id" in message else "is an answer without an id"
+
+
+@probe(*ONLY_MESSAGES)
+async def only_messages_on_errors(agent: Candidate) -> None:
+    """Go where an agent meets errors; the rule then looks at what it wrote there."""
+    async with agent.conversation() as (client, session):
+        for method, params in (
+            ("session/prompt", {"sessionId": session, "prompt": 5}),
+            ("session/prompt", {"sessionId": NO_SUCH_SESSION, "prompt": [{"type": "text", "text": "?"}]}),
+            ("session/new", {"cwd": 5, "mcpServers": "none"}),
+            ("session/new", []),
+            ("_coupler/no_such_method", {}),
+        ):
+            await client.call(method, params)
+
+
+@probe("A09", ROBUST, "a line of 8 MiB is processed", "transports")
+async def long_line(agent: Candidate) -> None:
+    async with agent.conversation() as (client, _):
+        answer = await client.new_session(_meta={"coupler.check/filling": "x" * LONG_LINE})
+        message = f"session/new with 8 MiB of _meta was answered with {describe(answer)}"
+        require(answer.result is not None, message, answer.entry)
+
+
+@probe("A10", ROBUST, "a line that is no JSON does no harm: -32700 with id null, or silence", "JSON-RPC 2.0")
+async def broken_line(agent: Candidate) -> None:
+    async with agent.conversation() as (client, _):
+        for line in (b'{"jsonrpc": "2.0", "id": 7, "method":', b"hello", b"\xff\xfe{"):
+            client.write(line + b"\n")
+            await _serves_on(client, f"the line {line!r}")
+        unasked = _unasked_answers(client.trace)
+        for stray in client.trace.stray_answers:
+            fits = stray not in unasked and Answer(stray).code == PARSE_ERROR
+            require(fits, f"a broken line was answered with {stray.message}", stray)
+
+
+@probe(
+    "A11",
+    MUST,
+    "an unknown request is refused with -32601, an unknown notification passed over",
+    "extensibility",
+)
+async def unknown_methods(agent: Candidate) -> None:
+    async with agent.ready() as client:
+        for method in ("_coupler.check/unknown", "$/coupler_check_unknown", "coupler_check_unknown"):
+            client.notify(method, {})
+        for method in ("coupler_check_unknown", "_coupler.check/unknown"):
+            answer = await client.call(method, {})
+            message = f"the request {method!r} was answered with {describe(answer)}"
+            require(answer.code == METHOD_NOT_FOUND, message, answer.entry)
+        for stray in client.trace.stray_answers:
+            raise Fault(f"an unknown notification was answered with {stray.message}", stray)
+
+
+@rule(*SAME_ID, absent="no answer was seen")
+def same_id(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges():
+        if exchange.answer is not None:
+            yield None
+    for stray in _unasked_answers(trace):
+        given = stray.message.get("id")
+        if given is not None:
+            rounded = _may_be_rounded(given)
+            message = f"an answer has the id {given!r}, which no open request has"
+            if rounded:
+                message += ": it was rounded, as JavaScript does beyond 2^53"
+            yield Finding(message, (stray,), is_note=rounded)
+
+
+@probe(*SAME_ID)
+async def ids_of_all_kinds(agent: Candidate) -> None:
+    setup = {"cwd": str(agent.project), "mcpServers": []}
+    async with agent.ready() as client:
+        for name in (0, "a", LARGEST_SAFE, LARGEST_SAFE + 2):
+            client.send({"id": name, "method": "session/new", "params": setup})
+            await client.new_session()
+            _require_own_id(client, name)
+            try:
+                await client.answer(name)
+            except ScriptError:
+                # It may have come behind the answer to what was asked later, under another id.
+                _require_own_id(client, name)
+                raise
+
+
+def _require_own_id(client: ScriptedClient, name: Any) -> None:
+    for stray in _unasked_answers(client.trace):
+        message = f"the request with the id {name!r} was answered as {stray.message.get('id')!r}"
+        raise Fault(message, stray, level=ROBUST if _may_be_rounded(name) else None)
+
+
+def _may_be_rounded(name: Any) -> bool:
+    """Whether JavaScript, in which many agents are written, cannot hold this number."""
+    return isinstance(name, int | float) and abs(name) > LARGEST_SAFE
+
+
+@rule(*NO_ANSWER, absent="no notification of a client was seen")
+def no_answer(trace: Trace) -> Iterator[Case]:
+    for entry in trace.entries:
+        if entry.sender == "client" and entry.is_notification:
+            yield None
+    unanswered = [exchange.request.number for exchange in trace.exchanges() if exchange.answer is None]
+    first_unanswered = min(unanswered, default=len(trace.entries))
+    for stray in _unasked_answers(trace):
+        # Behind an unanswered request it may be that one's answer, whose id was lost.
+        if stray.message.get("id") is None and stray.number < first_unanswered:
+            yield Finding(f"nothing was asked, and this answered: {stray.message}", (stray,))
+
+
+def _unasked_answers(trace: Trace) -> list[Entry]:
+    """Answers of the agent to nothing, but for errors that complain about a line that was no message."""
+    garbage = [entry for entry in trace.entries if entry.sender == "client" and _is_garbage(entry)]
+    found: list[Entry] = []
+    for stray in trace.stray_answers:
+        cause = next((line for line in garbage if _may_complain(stray, line)), None)
+        if cause is not None:
+            garbage.remove(cause)
+        elif stray.sender == "agent":
+            found.append(stray)
+    return found
+
+
+def _is_garbage(entry: Entry) -> bool:
+    message = entry.message
+    if message.get("jsonrpc") != "2.0" or not (entry.is_request or entry.is_notification or entry.is_answer):
+        return True
+    id_fits = type(message.get("id")) in (int, str, type(None))
+    return not id_fits or not isinstance(message.get("params", {}), dict | list)
+
+
+def _may_complain(stray: Entry, line: Entry) -> bool:
+    """Whether this is an error about that line: with the id null, or with one that can be read in it."""
+    given = stray.message.get("id")
+    is_about_it = given is None or json.dumps(given).encode() in line.line
+    return "error" in stray.message and stray.number > line.number and is_about_it
+
+
+@probe(*NO_ANSWER)
+async def malformed_notifications(agent: Candidate) -> None:
+    async with agent.conversation() as (client, _):
+        for method, params in (
+            ("session/cancel", {}),
+            ("session/cancel", []),
+            ("session/cancel", {"sessionId": 5}),
+            ("session/cancel", {"sessionId": NO_SUCH_SESSION}),
+            ("session/prompt", {"sessionId": NO_SUCH_SESSION, "prompt": []}),
+            ("session/update", {"sessionId": NO_SUCH_SESSION, "update": {"sessionUpdate": "plan"}}),
+            ("initialize", {"protocolVersion": "one"}),
+            ("$/cancel_request", {"requestId": {}}),
+        ):
+            client.notify(method, params)
+        client.send({"method": "session/cancel"})
+        await _serves_on(client, "malformed notifications")
+        for stray in client.trace.stray_answers:
+            raise Fault(f"a notification was answered with {stray.message}", stray)
+
+
+async def _serves_on(client: ScriptedClient, after: str) -> None:
+    """Stands behind what should have no effect; once it is answered, all before it was read."""
+    try:
+        answer = await client.new_session()
+    except ScriptError as error:
+        raise Fault(f"after {after} {error}") from None
+    require(answer.result is not None, f"after {after} session/new gave {describe(answer)}", answer.entry)
+
+
+@probe("A14", MUST, "while a turn runs, other requests are answered and a cancel is read", "prompt-turn")
+async def live_reader(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        turn = client.ask_prompt(session, agent.slow_prompt)
+        other = await _session_meanwhile(client, turn)
+        client.notify("session/cancel", {"sessionId": session})
+        try:
+            await client.answer(turn)
+        except ScriptError as error:
+            raise Fault(f"the turn was cancelled, and {error}", other.entry) from None
+
+
+async def _session_meanwhile(client: ScriptedClient, turn: int) -> Answer:
+    """A session that is opened during the turn; skips if the turn was too short to tell."""
+    idle = _seconds(client.trace.exchanges("session/new")[0])
+    bearable = NOTICEABLE + 2 * idle
+    try:
+        other = await client.new_session(within=client.timeout + bearable)
+    except ScriptError as error:
+        raise Fault(f"while a turn ran {error}") from None
+    require(other.result is not None, f"a second session/new gave {describe(other)}", other.entry)
+    prompt = next(each for each in client.trace.exchanges() if each.request.message["id"] == turn)
+    if prompt.answer is not None and prompt.answer.number < other.entry.number:
+        waited = _seconds(client.trace.exchanges("session/new")[-1])
+        if waited < bearable:
+            raise Skip(
+                f"the turn ended before a second session was opened, which takes {idle:.1f} s without one; "
+                "pass a --slow-prompt that makes the agent work for longer"
+            )
+        message = (
+            f"session/new was answered only after the turn, and took {waited:.1f} s instead of {idle:.1f} s"
+        )
+        raise Fault(message, prompt.answer, other.entry)
+    return other
+
+
+def _seconds(exchange: Exchange) -> float:
+    """How long a request waited for its answer."""
+    return math.inf if exchange.answer is None else exchange.answer.at - exchange.request.at
+
+
+@probe(
+    "A15",
+    ROBUST,
+    "at the end of its input the agent exits within seconds and leaves no children",
+    "transports",
+)
+async def end_of_input(agent: Candidate) -> None:
+    async with agent.conversation() as (client, session):
+        if client.pid is None:
+            raise Skip("the agent has no process of its own")
+        await agent.take_turn(client, session)
+        if agent.has_slow_prompt:
+            client.ask_prompt(session, agent.slow_prompt)
+            await client.new_session()
+        children = processes_below(client.pid)
+        client.close_input()
+        await client.exit(within=EXIT_LIMIT)
+        orphans = await _orphans(children)
+        numbers = ", ".join(str(orphan.pid) for orphan in orphans)
+        require(not orphans, f"the agent has ended, but not what it had started: process {numbers}")
+
+
+async def _orphans(children: set[Process]) -> set[Process]:
+    """Those that still live when they had their time to end."""
+    try:
+        async with asyncio.timeout(ORPHAN_LIMIT):
+            # No system call waits for a process that is not one's own child.
+            while still_alive(children):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        return still_alive(children)
+    return set()

@@ -1,0 +1,181 @@
+"""Other updates: plans, usage, what needs a capability, and the validity of all that an agent says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coupler.conformance.agent.lifecycle import hold_bare_conversation
+from coupler.conformance.assertion import MUST, ROBUST, Case, Finding, fault_unless, probe, rule
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.reading import (
+    BOOKKEEPING,
+    CONTENT,
+    UPDATES_BY_CHOICE,
+    Span,
+    is_count,
+    is_null_for_nothing,
+    items,
+    part,
+    spans,
+)
+from coupler.recording.traces import Entry, Trace, Update, problems
+from coupler.schema.methods import METHODS
+
+PRIORITIES = ("high", "medium", "low")
+STATUSES = ("pending", "in_progress", "completed")
+
+
+@rule("A49", MUST, "every plan has all its entries, whole", "agent-plan", absent="no plan was seen")
+def plans_are_complete(trace: Trace) -> Iterator[Case]:
+    prompts = spans(trace, "session/prompt")
+    last: dict[tuple[str, int], list[Any]] = {}
+    for update in trace.updates(None, "plan"):
+        entries = update.body.get("entries")
+        bad = [entry for entry in items(entries) if not _is_plan_entry(entry)]
+        if not isinstance(entries, list) or bad:
+            yield Finding(f"this is no whole plan: {(bad or entries)!r:.200}", (update.entry,))
+            continue
+        turn = str(update.session), _turn_number(update, prompts)
+        patches = _is_patch(entries, last.get(turn, []))
+        last[turn] = entries
+        yield fault_unless(
+            not patches, "the plan has one entry of the plan before, with another status", update.entry
+        )
+
+
+@rule(
+    "A50",
+    MUST,
+    "usage is counted in integers from 0, and a cost has an amount and a currency",
+    "prompt-turn",
+    absent="no usage was seen",
+)
+def usage_is_counted(trace: Trace) -> Iterator[Case]:
+    for update in trace.updates(None, "usage_update"):
+        used, size, cost = (update.body.get(name) for name in ("used", "size", "cost"))
+        counted = is_count(used) and is_count(size)
+        yield fault_unless(counted, f"used is {used!r:.100}, size is {size!r:.100}", update.entry)
+        yield fault_unless(cost is None or _is_cost(cost), f"the cost is {cost!r:.200}", update.entry)
+
+
+N01 = (
+    "N01",
+    MUST,
+    "compaction is shown only to a client with session.compaction",
+    "schema: CompactionCapabilities",
+)
+
+
+N02 = ("N02", MUST, "notices are given only to a client with session.notices", "schema: NoticeCapabilities")
+
+
+@probe(*N01)
+async def compacts_for_a_bare_client(agent: Candidate) -> None:
+    """The rule judges what comes of it."""
+    await hold_bare_conversation(agent)
+
+
+@rule(*N01, absent="no turn without session.compaction was seen")
+def compaction_is_asked_for(trace: Trace) -> Iterator[Case]:
+    yield from _unasked(trace, "session.compaction")
+
+
+@probe(*N02)
+async def gives_notice_to_a_bare_client(agent: Candidate) -> None:
+    """The rule judges what comes of it."""
+    await hold_bare_conversation(agent)
+
+
+@rule(*N02, absent="no turn without session.notices was seen")
+def notices_are_asked_for(trace: Trace) -> Iterator[Case]:
+    yield from _unasked(trace, "session.notices")
+
+
+@rule(
+    "S01",
+    MUST,
+    "everything that the agent says is valid by the published schema",
+    "schema",
+    absent="the agent said nothing",
+)
+def everything_is_valid(trace: Trace) -> Iterator[Case]:
+    for entry in trace.entries:
+        if entry.sender == "agent" and entry.message and not _is_unknown_update(entry):
+            yield _validity(entry, trace)
+
+
+@rule(
+    "T11",
+    ROBUST,
+    "no update is about a session whose id the client has not been given yet",
+    "session-setup",
+    absent="no session/new was answered with a session",
+)
+def sessions_begin_with_their_answer(trace: Trace) -> Iterator[Case]:
+    known: set[str] = set()
+    for exchange in trace.exchanges("session/new"):
+        session = part(exchange.result, "sessionId")
+        if not isinstance(session, str) or exchange.answer is None or session in known:
+            continue
+        known.add(session)
+        yield None
+        for update in trace.updates(session):
+            if update.entry.number < exchange.answer.number:
+                message = f"{update.kind!r:.100} came before the answer to session/new"
+                is_note = update.kind not in CONTENT
+                yield Finding(message, (update.entry, exchange.answer), is_note)
+
+
+def _is_plan_entry(entry: Any) -> bool:
+    return (
+        isinstance(part(entry, "content"), str)
+        and part(entry, "priority") in PRIORITIES
+        and part(entry, "status") in STATUSES
+    )
+
+
+def _is_patch(entries: list[Any], before: list[Any]) -> bool:
+    """Whether one entry of several is sent again as its status changed, and others were dropped undone."""
+    if len(entries) != 1 or len(before) < 2:
+        return False
+    dropped = [entry for entry in before if entry["content"] != entries[0]["content"]]
+    if all(entry["status"] == "completed" for entry in dropped):
+        return False
+    statuses = [entry["status"] for entry in before if entry["content"] == entries[0]["content"]]
+    return bool(statuses) and entries[0]["status"] not in statuses
+
+
+def _turn_number(update: Update, prompts: list[Span]) -> int:
+    return sum(prompt.session == update.session and prompt.begin < update.entry.number for prompt in prompts)
+
+
+def _is_cost(cost: Any) -> bool:
+    amount, currency = part(cost, "amount"), part(cost, "currency")
+    return type(amount) in (int, float) and isinstance(currency, str) and bool(currency)
+
+
+def _unasked(trace: Trace, capability: str) -> Iterator[Case]:
+    if isinstance(part(trace.client_capabilities, capability), dict) or not trace.exchanges("initialize"):
+        return
+    yield from (None for prompt in trace.exchanges("session/prompt") if prompt.answer is not None)
+    kinds = [kind for kind, gate in UPDATES_BY_CHOICE.items() if gate == capability]
+    for update in trace.updates(None, *kinds):
+        yield Finding(f"{update.kind} was sent to a client without {capability}", (update.entry,))
+
+
+def _is_unknown_update(entry: Entry) -> bool:
+    """Whether this is an update of a kind that the schema lacks: that has an assertion of its own."""
+    kind = part(entry.params, "update.sessionUpdate")
+    return entry.method == "session/update" and isinstance(kind, str) and kind not in CONTENT + BOOKKEEPING
+
+
+def _validity(entry: Entry, trace: Trace) -> Case:
+    if entry.method is not None and not entry.method.startswith(("_", "$/")):
+        method = METHODS.get(entry.method)
+        if method is None or method.direction == "agent":
+            return Finding(f"clients have no method {entry.method!r:.100}", (entry,))
+    wrong = [problem for problem in problems(entry, trace) if not problem.is_stray_key]
+    if [problem.path for problem in wrong] == ["result"] and is_null_for_nothing(entry, trace):
+        return Finding("a result is null where the schema has an object", (entry,), is_note=True)
+    return fault_unless(not wrong, "; ".join(map(str, wrong)), entry)

@@ -1,0 +1,347 @@
+"""The agent under test: how it is started, and what makes it stream, call tools and run long.
+
+What a probe needs done first (a handshake, a login, a session) is done here in one way. Once a basic thing
+has failed to answer, probes that need it are skipped at once, instead of each waiting for it in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from coupler.conformance.assertion import Fault, Scenario, Skip
+from coupler.conformance.peers import FULL_CAPABILITIES, ScriptError
+from coupler.conformance.play import command_of
+from coupler.conformance.reading import CONTENT, items, part
+from coupler.conformance.scripted_agent import CLIENT_PID
+from coupler.conformance.scripted_client import Answer, ScriptedClient, Turn
+from coupler.recording.traces import AUTH_REQUIRED, Trace, TraceError
+from coupler.runtime.process import Child, Ring
+from coupler.wire.pipe_transport import PipeTransport
+
+T = TypeVar("T")
+
+NO_SUCH_SESSION = "coupler-check-no-such-session"
+"""The id of a session that no agent has."""
+
+BASICS = ("initialize", "session/new", "session/prompt")
+"""What nearly every assertion needs, each of them what comes before it."""
+
+GREETING = 0.3
+"""Seconds in which an agent that speaks first has done so."""
+
+
+class Candidate:
+    """Starts a fresh process of the agent for each conversation, and keeps the traces."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        project: Path,
+        *,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float = 10.0,
+        startup_timeout: float = 30.0,
+        auth: str | None = None,
+        prompt: str = "Hello! Please answer briefly.",
+        slow_prompt: str | None = None,
+    ) -> None:
+        self.command = [*command]
+        self.project = project
+        self.env = dict(env or {})
+        self.timeout = timeout
+        self.startup_timeout = startup_timeout
+        self.auth = auth
+        self.prompt = prompt
+        self.has_slow_prompt = slow_prompt is not None
+        self.slow_prompt = prompt if slow_prompt is None else slow_prompt
+        self.traces: list[Trace] = []
+        self.label = ""
+        self.greets = False
+        self._broken: dict[str, str] = {}
+        self._done: dict[Deed, Fault | Skip | ScriptError | None] = {}
+        self._doing = asyncio.Lock()
+
+    @asynccontextmanager
+    async def start(
+        self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
+    ) -> AsyncIterator[ScriptedClient]:
+        """A process that was told nothing yet."""
+        client = ScriptedClient(
+            self.command,
+            directory=self.project,
+            capabilities=capabilities,
+            env=self.env,
+            timeout=self.timeout,
+            label=self.label,
+        )
+        self.traces.append(client.trace)
+        async with client:
+            yield client
+
+    @asynccontextmanager
+    async def ready(
+        self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
+    ) -> AsyncIterator[ScriptedClient]:
+        """A process that has been greeted and, if `auth` says how, logged in to."""
+        self.need_working("initialize")
+        async with self.start(capabilities) as client:
+            await self.greet(client)
+            yield client
+
+    async def greet(self, client: ScriptedClient) -> None:
+        """Initialize and log in."""
+        await self.say_hello(client)
+        await self.log_in(client)
+
+    async def say_hello(self, client: ScriptedClient) -> None:
+        """Initialize only."""
+        answer = await self._basic("initialize", client.initialize(within=self.startup_timeout))
+        if answer.result is None:
+            raise self._note_broken("initialize", f"initialize was refused: {answer.error}")
+
+    async def log_in(self, client: ScriptedClient) -> None:
+        """Authenticate, if `auth` says how."""
+        if self.auth is not None:
+            answer = await client.call("authenticate", {"methodId": self.auth})
+            if answer.result is None:
+                raise Fault(f"authenticate with {self.auth!r} was refused: {answer.error}", answer.entry)
+
+    async def open_session(self, client: ScriptedClient, **params: Any) -> str:
+        """A session, by its id; skips if the agent wants a login that it was not given."""
+        answer = await self._basic("session/new", client.new_session(**params))
+        self.skip_without_login(client, answer)
+        session = answer.result.get("sessionId") if isinstance(answer.result, dict) else None
+        if not isinstance(session, str):
+            raise self._note_broken("session/new", f"session/new gave no session: {answer.error}")
+        if self.greets:
+            await client.quiet(GREETING)
+        return session
+
+    def skip_without_login(self, client: ScriptedClient, answer: Answer) -> None:
+        """Skip if the agent answers that it wants a login, and it was not given one."""
+        if answer.code == AUTH_REQUIRED and self.auth is None:
+            methods = [str(part(each, "id")) for each in items(client.introduction.get("authMethods"))]
+            reason = f"the agent wants a login: pass --auth with one of {', '.join(methods)}"
+            self._broken.setdefault("session/new", reason)
+            raise Skip(reason)
+
+    async def hear_greeting(self, client: ScriptedClient, session: str) -> None:
+        """Learn whether the agent speaks before it is asked, which is not forbidden.
+
+        From then on it is left the time for that, so that nobody takes its greeting for words of a turn.
+        """
+        await client.quiet(GREETING)
+        self.greets = bool(client.trace.updates(session, *CONTENT))
+
+    async def take_turn(self, client: ScriptedClient, session: str, text: str | None = None) -> Turn:
+        """A prompt and its end, of which nothing else is demanded."""
+        text = self.prompt if text is None else text
+        return await self._basic("session/prompt", client.prompt(session, text))
+
+    @asynccontextmanager
+    async def conversation(
+        self, capabilities: Mapping[str, Any] = FULL_CAPABILITIES
+    ) -> AsyncIterator[tuple[ScriptedClient, str]]:
+        """A process with an open session."""
+        self.need_working("session/new")
+        async with self.ready(capabilities) as client:
+            yield client, await self.open_session(client)
+
+    @property
+    def obstacle(self) -> str:
+        """Why whole parts of the protocol were out of reach; empty if they were not."""
+        for what in BASICS:
+            if what in self._broken:
+                return f"{what} does not work: {self._broken[what]}"
+        return ""
+
+    def need_working(self, what: str) -> None:
+        """Skip if this was seen not to work, instead of waiting for it again."""
+        if what in self._broken:
+            raise Skip(f"needs {what}, and {self._broken[what]}")
+
+    def note_failing_prompt(self, answer: Answer) -> None:
+        """An agent without its key, say, refuses every prompt: that says nothing about the protocol."""
+        self._broken["session/prompt"] = f"the prompt got {describe(answer)}; pass a --prompt that works"
+
+    async def do_once(self, deed: Deed) -> None:
+        """Do what several assertions need, the first time only; for the others it ends as it did then."""
+        async with self._doing:
+            if deed not in self._done:
+                self._done[deed] = await self._trouble_with(deed)
+        trouble = self._done[deed]
+        if trouble is not None:
+            raise trouble
+
+    async def _trouble_with(self, deed: Deed) -> Fault | Skip | ScriptError | None:
+        try:
+            await deed(self)
+        except (Fault, Skip, ScriptError) as error:
+            return error
+        return None
+
+    async def _basic(self, what: str, answer: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that nearly every probe needs."""
+        try:
+            self.need_working(what)
+            return await answer
+        except Skip:
+            answer.close()
+            raise
+        except ScriptError as error:
+            self._broken[what] = str(error)
+            raise
+
+    def _note_broken(self, what: str, reason: str) -> Fault:
+        self._broken.setdefault(what, reason)
+        return Fault(reason)
+
+
+Deed: TypeAlias = Callable[[Candidate], Awaitable[None]]
+
+
+def need(client: ScriptedClient, capability: str) -> None:
+    """Skip unless the agent advertises this, given as a path such as `sessionCapabilities.list`."""
+    if not advertises(client, capability):
+        raise Skip(f"the agent does not advertise {capability}")
+
+
+def advertises(client: ScriptedClient, capability: str) -> bool:
+    """Whether a flag is true, or an object is there; null and everything else mean no."""
+    value: Any = client.introduction.get("agentCapabilities")
+    for name in capability.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value is True or isinstance(value, dict)
+
+
+def describe(answer: Answer) -> str:
+    """An answer in a few words, for a fault's message."""
+    if answer.error is None:
+        return f"the result {answer.result!r:.200}"
+    return f"the error {answer.code}: {str(answer.error)[:200]}"
+
+
+# The client under test: started once a scenario, with the scripted agent as its agent.
+
+
+AGENT_WORD = "{agent}"
+AGENT_WORDS = "{agent...}"
+DIRECTORY = "{dir}"
+
+STDOUT_LIMIT = 1024 * 1024
+"""Bytes of the end of a client's output that are kept."""
+
+CLIENT_PATIENCE = 3
+"""How many times longer a client may take for a whole scenario than for one answer."""
+
+KILLED = -9
+"""The exit code noted for a client that did not end by itself, however it took being ended."""
+
+
+class ClientCandidate:
+    """`folder` is empty, and is kept by whoever made it; `timeout` is in seconds, for one answer."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        folder: Path,
+        *,
+        env: Mapping[str, str | None] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self.command = [*command]
+        self.timeout = timeout
+        self.traces: list[Trace] = []
+        self._folder = folder
+        self._env = dict(env or {})
+
+    async def perform(self, scenario: Scenario) -> list[Trace]:
+        """Let the client go through a scenario: a trace for each time that it started the agent."""
+        folder, project = self._folder / scenario.name, self._folder / scenario.name / "project"
+        project.mkdir(parents=True)
+        agent = command_of(scenario, folder, self.timeout / 2)
+        child = Child.spawn(fill_in(self.command, agent, project), cwd=project, env=self._env)
+        (folder / CLIENT_PID).write_text(str(child.pid))
+        output = _Output(PipeTransport(child.stdout_fd, child.stdin_fd))
+        try:
+            async with asyncio.timeout(CLIENT_PATIENCE * self.timeout):
+                exit_code = await child.wait()
+        except TimeoutError:
+            exit_code = KILLED
+        finally:
+            await child.end(grace=0.5, linger=0.5 if child.returncode is not None else 0.0)
+        stdout = await output.text()
+        traces = _traces_in(folder) or [Trace(scenario.name)]
+        for trace in traces:
+            trace.stdout, trace.stderr, trace.exit_code = stdout, child.stderr, exit_code
+        self.traces += traces
+        return traces
+
+
+def fill_in(command: Sequence[str], agent: Sequence[str], project: Path) -> list[str]:
+    """The client's command with the agent's in its place, to be started in another directory."""
+    joined = subprocess.list2cmdline(agent) if os.name == "nt" else shlex.join(agent)
+    words: list[str] = []
+    for word in command:
+        if word == AGENT_WORDS:
+            words += agent
+        else:
+            words.append(_from_here(word).replace(AGENT_WORD, joined).replace(DIRECTORY, str(project)))
+    return words
+
+
+def _from_here(word: str) -> str:
+    """A file that was named relative to the current directory, by its full name.
+
+    A word without a directory and an ending is no file's name, even if there is one: it may be a prompt.
+    """
+    path = Path(word)
+    is_name = os.sep in word or path.suffix != ""
+    return str(path.absolute()) if is_name and not path.is_absolute() and path.is_file() else word
+
+
+def _traces_in(folder: Path) -> list[Trace]:
+    traces: list[Trace] = []
+    for file in sorted(folder.glob("*.ndjson")):
+        try:
+            traces.append(Trace.load(file))
+        except TraceError:  # the client started the agent and said nothing
+            continue
+    return traces
+
+
+class _Output:
+    """Reads a client's stdout to its end, so that it never blocks, and gives it no input."""
+
+    def __init__(self, transport: PipeTransport) -> None:
+        self._transport = transport
+        self._ring = Ring(STDOUT_LIMIT)
+        self._ended = asyncio.Event()
+        transport.open(self)
+        transport.end_output()
+
+    async def text(self) -> str:
+        """What was written, once the client has ended; a process that it left behind is not waited for."""
+        try:
+            async with asyncio.timeout(1.0):
+                await self._ended.wait()
+        except TimeoutError:
+            pass
+        self._transport.close()
+        return self._ring.text()
+
+    def data_received(self, data: bytes) -> None:
+        self._ring.append(data)
+
+    def input_ended(self, error: Exception | None) -> None:
+        self._ended.set()
+
+    def output_ready(self) -> None:
+        return

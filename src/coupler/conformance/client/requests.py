@@ -1,0 +1,192 @@
+"""Requests of the agent that a client does not know, and lists in pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from coupler.conformance.assertion import MUST, Case, Finding, fault_unless, rule, scenario
+from coupler.conformance.candidate import KILLED
+from coupler.conformance.client.open_world import begin, finish
+from coupler.conformance.client.turns import CANCEL
+from coupler.conformance.peers import Refusal
+from coupler.conformance.reading import is_null_for_nothing, part
+from coupler.conformance.scripted_agent import ScriptedAgent
+from coupler.recording.traces import INVALID_PARAMS, METHOD_NOT_FOUND, Exchange, Trace, id_key, problems
+
+PAGING = "pages"
+UNKNOWN_METHODS = ("_coupler/unknown", "coupler_unknown")
+
+PAGES: dict[Any, tuple[str, str | None]] = {
+    None: ("session_a", "päge/2 + =="),
+    "päge/2 + ==": ("session_b", '{"offset": 20}'),
+    '{"offset": 20}': ("session_c", None),
+}
+"""The sessions by the cursor that leads to them, with the next cursor."""
+
+MOST_PAGES = 3 * len(PAGES)
+"""A client may list its sessions more than once. One that asks for more pages than these does not stop."""
+
+
+@scenario(
+    "unknown-requests",
+    "Sends requests of methods that nobody knows, with ids of every kind.",
+    *("C20", "X03"),
+    look="Nothing is shown.",
+)
+async def unknown_requests(agent: ScriptedAgent) -> None:
+    turn = await begin(agent)
+    ids = ["a string", 0, 9007199254740991]
+    for index, each in enumerate(ids):
+        agent.ask(UNKNOWN_METHODS[index % 2], {"sessionId": agent.session_id}, id=each)
+    for each in ids:
+        await agent.answer_to(each)
+    await finish(agent, turn)
+
+
+@scenario(
+    PAGING,
+    "Lists its sessions in three pages, with cursors that tempt to be read.",
+    "C20",
+    needs_connection=True,
+)
+async def pages(agent: ScriptedAgent) -> None:
+    agent.introduction["agentCapabilities"] = {"sessionCapabilities": {"list": {}}}
+    agent.services["session/list"] = lambda params: _page(agent.trace, params)
+    turn = await begin(agent)
+    await finish(agent, turn)
+
+
+def _page(trace: Trace, params: dict[str, Any]) -> dict[str, Any]:
+    cursor = params.get("cursor")
+    if cursor is not None and cursor not in PAGES:
+        raise Refusal(INVALID_PARAMS, f"there is no cursor {cursor!r}")
+    if len(trace.exchanges("session/list")) > MOST_PAGES:
+        raise Refusal(INVALID_PARAMS, f"{MOST_PAGES} pages were given of a list that has {len(PAGES)}")
+    session, following = PAGES[cursor]
+    page: dict[str, Any] = {"sessions": [{"sessionId": session, "cwd": "/"}]}
+    return page if following is None else {**page, "nextCursor": following}
+
+
+@rule(
+    "C20",
+    MUST,
+    "an unknown request is refused with -32601; a cursor is sent back as it came, and none means the end",
+    "extensibility",
+    absent="the client got no unknown request and listed no sessions",
+    side="client",
+)
+def refuses_unknown_requests(trace: Trace) -> Iterator[Case]:
+    for method in UNKNOWN_METHODS:
+        for exchange in trace.exchanges(method, "agent"):
+            if exchange.answer is None:
+                yield Finding(f"the unknown request {method!r} was not answered", (exchange.request,))
+                continue
+            code = part(exchange.error, "code")
+            result = f"the result {exchange.answer.message.get('result')!r:.100}"
+            given = result if exchange.error is None else f"the error {code}"
+            message = f"the unknown request {method!r} was answered with {given}"
+            yield fault_unless(code == METHOD_NOT_FOUND, message, exchange.request, exchange.answer)
+    yield from _judge_paging(trace)
+
+
+def _judge_paging(trace: Trace) -> Iterator[Case]:
+    given: list[Any] = []
+    unused: list[Any] = []
+    ended: list[Any] = []
+    listed = trace.exchanges("session/list")
+    for exchange in listed:
+        cursor = exchange.params.get("cursor")
+        yield _judge_cursor(exchange, given, unused, ended)
+        if cursor in unused:
+            unused.remove(cursor)
+        following = part(exchange.result, "nextCursor")
+        if following is not None:
+            given.append(following)
+            unused.append(following)
+        elif exchange.result is not None:
+            ended.append(cursor)
+    if trace.label == PAGING and len(listed) > MOST_PAGES:
+        message = (
+            f"the list has {len(PAGES)} pages, the last without nextCursor; {len(listed)} were asked for"
+        )
+        yield Finding(message, (listed[-1].request,))
+
+
+def _judge_cursor(exchange: Exchange, given: list[Any], unused: list[Any], ended: list[Any]) -> Case:
+    """No cursor begins a list, perhaps anew. A used one may show its page again, but not on from the last."""
+    cursor, request = exchange.params.get("cursor"), exchange.request
+    if cursor is None:
+        return None
+    if cursor not in given:
+        return Finding(f"the cursor {cursor!r} was never given; given were {given}", (request,))
+    asks_on = cursor in ended and cursor not in unused
+    message = f"the page of the cursor {cursor!r} had no nextCursor, and the client asked once more"
+    return fault_unless(not asks_on, message, request)
+
+
+@rule(
+    "X03",
+    MUST,
+    "every answer has the id of a request, in value and type, and there is one for each",
+    "JSON-RPC",
+    absent="the client answered no request",
+    side="client",
+)
+def answers_once(trace: Trace) -> Iterator[Case]:
+    for exchange in trace.exchanges(sender="agent"):
+        if exchange.answer is not None:
+            yield None
+        elif _was_waited_for(exchange, trace):
+            yield Finding(f"{exchange.method} was not answered", (exchange.request,))
+    for answer in trace.stray_answers:
+        # JSON-RPC lets an error without an id say that a line could not be read.
+        is_complaint = answer.message.get("id") is None and "error" in answer.message
+        if answer.sender == "client" and not is_complaint:
+            key = id_key(answer.message.get("id"))
+            yield Finding(f"an answer with the id {key}, which no open request has", (answer,))
+
+
+def _was_waited_for(exchange: Exchange, trace: Trace) -> bool:
+    """Whether the client had its time: it was there when the agent gave up, or hung until it was killed.
+
+    Somebody who leaves owes no answer. A permission that is open at a cancel is judged by C07.
+    """
+    if trace.label == CANCEL:
+        return False
+    answers = [prompt.answer for prompt in trace.exchanges("session/prompt") if prompt.answer is not None]
+    gave_up = any(answer.number > exchange.request.number for answer in answers)
+    return gave_up or trace.exit_code == KILLED
+
+
+# What a client writes, line by line.
+
+
+@rule(
+    "X04",
+    MUST,
+    "everything that the client sends is one line of JSON-RPC that the schema allows",
+    "schema",
+    absent="the client sent nothing",
+    side="client",
+)
+def sends_valid_frames(trace: Trace) -> Iterator[Case]:
+    for entry in trace.entries:
+        if entry.sender != "client":
+            continue
+        if not entry.message:
+            yield Finding(f"a line is no JSON object: {entry.line!r:.200}", (entry,))
+            continue
+        found = problems(entry, trace)
+        wrong = [problem for problem in found if not problem.is_draft]
+        if [problem.path for problem in wrong] == ["result"] and is_null_for_nothing(entry, trace):
+            yield Finding("a result is null where the schema has an object", (entry,), is_note=True)
+            continue
+        yield fault_unless(not wrong, f"{_name(entry.method)}: {'; '.join(map(str, wrong))}", entry)
+        for problem in found:
+            if problem.is_draft:
+                yield Finding(f"{_name(entry.method)} has a draft field: {problem}", (entry,), is_note=True)
+
+
+def _name(method: str | None) -> str:
+    return method or "an answer"

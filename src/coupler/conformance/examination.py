@@ -1,0 +1,189 @@
+"""An examination: every chosen assertion once, whatever the candidate does, and a report of it.
+
+Probes come first, each with fresh processes. Rules then judge everything that was said meanwhile; if no probe
+was chosen, a plain conversation is held for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from coupler.conformance.assertion import Assertion, Case, Fault, Level, Skip
+from coupler.conformance.candidate import Candidate
+from coupler.conformance.peers import ScriptError
+from coupler.conformance.report import Outcome, Report, Result, frames_of
+from coupler.recording.traces import Entry, Trace
+
+PATIENCE = 12
+"""How many times the candidate's own timeout an assertion may take in all."""
+
+OWN_FAULT = "the kit itself failed"
+
+_WEIGHTS: tuple[Outcome, ...] = ("skipped", "passed", "failed")
+
+Progress = Callable[[Result], None]
+
+
+class CannotStart(Exception):  # noqa: N818
+    """There is nothing to examine: the command does not start."""
+
+
+async def examine(
+    candidate: Candidate, assertions: Iterable[Assertion], progress: Progress = lambda result: None
+) -> Report:
+    """Judge an agent."""
+    began = time.monotonic()
+    chosen = [*assertions]
+    report = Report(" ".join(candidate.command), "agent")
+
+    def note(result: Result) -> None:
+        report.results.append(result)
+        progress(result)
+
+    await _hold_conversation(candidate)
+    probed = dict[str, Result]()
+    for assertion in chosen:
+        if assertion.probe is not None:
+            probed[assertion.id] = await _probe(candidate, assertion)
+            if assertion.rule is None:
+                note(probed[assertion.id])
+    for assertion in chosen:
+        if assertion.rule is not None:
+            judged = judge(assertion, candidate.traces)
+            note(_worse(probed[assertion.id], judged) if assertion.id in probed else judged)
+    report.results.sort(key=lambda result: result.assertion.id)
+    report.obstacle = candidate.obstacle
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def grade(traces: list[Trace], assertions: Iterable[Assertion], subject: str) -> Report:
+    """Judge recordings by the rules; probes are skipped, as there is nobody to drive."""
+    results = [
+        judge(assertion, traces)
+        if assertion.rule is not None
+        else Result(assertion, "skipped", assertion.level, "needs the agent itself, not a recording")
+        for assertion in assertions
+    ]
+    return Report(subject, "agent", results)
+
+
+def judge(assertion: Assertion, traces: Iterable[Trace]) -> Result:
+    """Apply a rule to traces; the first fault counts, notes add up."""
+    began = time.monotonic()
+    judged, notes = 0, dict[str, None]()
+    for trace in traces:
+        cases, own_fault = _cases(assertion, trace)
+        if own_fault is not None:
+            notes[own_fault] = None
+        for case in cases:
+            judged += 1
+            if case is None:
+                continue
+            if not case.is_note:
+                return Result(
+                    assertion,
+                    "failed",
+                    assertion.level,
+                    case.message,
+                    tuple(notes),
+                    frames_of(trace, case.entries),
+                    trace.stderr,
+                    time.monotonic() - began,
+                )
+            notes[case.message] = None
+    own_faults = [note for note in notes if note.startswith(OWN_FAULT)]
+    outcome: Outcome = "passed" if judged and not own_faults else "skipped"
+    message = "" if outcome == "passed" else (own_faults or [assertion.absent])[0]
+    return Result(
+        assertion, outcome, assertion.level, message, tuple(notes), seconds=time.monotonic() - began
+    )
+
+
+def _worse(probed: Result, judged: Result) -> Result:
+    """For an assertion with a probe and a rule: a fault counts more than a pass, a pass more than a skip."""
+    worse = max(
+        probed, judged, key=lambda result: (result.is_mandatory_failure, _WEIGHTS.index(result.outcome))
+    )
+    return replace(worse, notes=judged.notes, seconds=probed.seconds + judged.seconds)
+
+
+def _cases(assertion: Assertion, trace: Trace) -> tuple[list[Case], str | None]:
+    """What the rule found, and whether it failed itself on the way."""
+    assert assertion.rule is not None
+    cases: list[Case] = []
+    try:
+        for case in assertion.rule(trace):
+            cases.append(case)  # noqa: PERF402 - what was found before a failure counts
+    except Exception as error:
+        return cases, _own_fault(error)
+    return cases, None
+
+
+def _own_fault(error: Exception) -> str:
+    """What is said when the kit itself is wrong: nobody else is to blame, and the rest goes on."""
+    return f"{OWN_FAULT}, please report it: {type(error).__name__}: {error}"
+
+
+async def _hold_conversation(candidate: Candidate) -> None:
+    """The plainest use of an agent: hello, a session, two prompts. The rules judge what comes of it."""
+    candidate.label = "conversation"
+    try:
+        async with candidate.conversation() as (client, session):
+            await candidate.hear_greeting(client, session)
+            turn = await candidate.take_turn(client, session)
+            if turn.answer.result is None:
+                candidate.note_failing_prompt(turn.answer)
+            await candidate.take_turn(client, session)
+            await client.quiet(0.3)
+    except ScriptError as error:
+        if error.kind == "spawn":
+            raise CannotStart(str(error)) from None
+    except (Fault, Skip):
+        return
+
+
+async def _probe(candidate: Candidate, assertion: Assertion) -> Result:
+    assert assertion.probe is not None
+    candidate.label = assertion.id
+    first_trace = len(candidate.traces)
+    began = time.monotonic()
+
+    def result(outcome: Outcome, message: str = "", level: Level | None = None, *causes: Entry) -> Result:
+        failed = outcome == "failed"
+        traces = candidate.traces[first_trace:] if failed else []
+        shown = _trace_with(causes, traces)
+        return Result(
+            assertion,
+            outcome,
+            level or assertion.level,
+            message,
+            frames=frames_of(shown, causes) if shown is not None else (),
+            stderr=shown.stderr if shown is not None else "",
+            seconds=time.monotonic() - began,
+        )
+
+    try:
+        async with asyncio.timeout(PATIENCE * candidate.timeout + candidate.startup_timeout):
+            await assertion.probe(candidate)
+    except Skip as skip:
+        return result("skipped", str(skip))
+    except Fault as fault:
+        return result("failed", fault.message, fault.level, *fault.entries)
+    except ScriptError as error:
+        return result("failed", str(error))
+    except TimeoutError:
+        return result("failed", "the assertion took too long in all")
+    except Exception as error:
+        return result("skipped", _own_fault(error))
+    return result("passed")
+
+
+def _trace_with(causes: tuple[Entry, ...], traces: list[Trace]) -> Trace | None:
+    for trace in traces:
+        if any(entry in trace.entries for entry in causes):
+            return trace
+    return traces[-1] if traces else None

@@ -1,0 +1,124 @@
+"""Reading traces in which any JSON value may stand anywhere. What is absent or of another type is None."""
+
+from __future__ import annotations
+
+import math
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any, NamedTuple
+
+from coupler.recording.traces import Entry, Exchange, Side, Trace, Update
+
+CONTENT = (
+    "user_message_chunk",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "tool_call",
+    "tool_call_update",
+    "plan",
+)
+"""The updates that are a conversation."""
+
+BOOKKEEPING = (
+    "available_commands_update",
+    "current_mode_update",
+    "config_option_update",
+    "session_info_update",
+    "usage_update",
+    "compaction_update",
+    "compaction_summary_chunk",
+    "notice",
+)
+"""The updates that tell the state of a session, which may change at any time."""
+
+EMPTY_RESULTS = (
+    "authenticate",
+    "logout",
+    "session/load",
+    "session/resume",
+    "session/delete",
+    "session/close",
+    "session/set_mode",
+    "fs/write_text_file",
+    "terminal/kill",
+    "terminal/release",
+)
+"""The methods of both sides whose results may be empty objects."""
+
+UPDATES_BY_CHOICE = {
+    "compaction_update": "session.compaction",
+    "compaction_summary_chunk": "session.compaction",
+    "notice": "session.notices",
+    "plan_update": "plan",
+    "plan_removed": "plan",
+    "subagent_update": "subagents",
+    "session_message": "subagents",
+    "session_message_chunk": "subagents",
+}
+"""The updates that a client must have asked for, by the capability that does so."""
+
+
+class Span(NamedTuple):
+    """The time between a request about a session and its answer, in numbers of entries."""
+
+    session: str
+    begin: int
+    end: float
+    exchange: Exchange
+
+    def holds(self, update: Update) -> bool:
+        """Whether an update of this session came in this time."""
+        return update.session == self.session and self.begin < update.entry.number < self.end
+
+
+def spans(trace: Trace, *methods: str) -> list[Span]:
+    """The client's requests of some methods; one without an answer never ends."""
+    return [
+        Span(session, exchange.request.number, math.inf if answer is None else answer.number, exchange)
+        for exchange in trace.exchanges()
+        if exchange.method in methods and isinstance(session := exchange.params.get("sessionId"), str)
+        for answer in (exchange.answer,)
+    ]
+
+
+def part(value: Any, path: str) -> Any:
+    """A value deep in an object, by its dotted path."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def items(value: Any) -> list[Any]:
+    """The items of an array."""
+    return value if isinstance(value, list) else []
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects in an array."""
+    return [item for item in items(value) if isinstance(item, dict)]
+
+
+def said(updates: list[Update], kind: str) -> str:
+    """The text of all chunks of one kind."""
+    texts = [part(update.body, "content.text") for update in updates if update.kind == kind]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def is_null_for_nothing(answer: Entry, trace: Trace) -> bool:
+    """Whether null stands for an empty object. The protocol's own pages do so, and many peers with them."""
+    if answer.message.get("result", {}) is not None:
+        return False
+    asker: Side = "client" if answer.sender == "agent" else "agent"
+    methods = [exchange.method for exchange in trace.exchanges(sender=asker) if exchange.answer is answer]
+    return any(method in EMPTY_RESULTS for method in methods)
+
+
+def is_absolute(path: Any) -> bool:
+    """Whether this is an absolute path, on whatever system the trace was made."""
+    return isinstance(path, str) and (
+        PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
+    )
+
+
+def is_count(value: Any) -> bool:
+    """Whether this is an integer that is not negative; true and false are none."""
+    return type(value) is int and value >= 0

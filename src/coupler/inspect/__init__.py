@@ -1,1 +1,0 @@
-"""Looking at the protocol from outside: traces of what was said, and whether it was right."""

@@ -1,0 +1,1 @@
+"""Traces of what two peers said: recorded, masked, written, read and replayed."""
