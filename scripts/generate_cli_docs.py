@@ -16,8 +16,8 @@ import click
 from click.testing import CliRunner
 
 from coupler.cli import record, serve
-from coupler.cli.command import command as coupler
 from coupler.cli.exit_codes import TABLES
+from coupler.cli.main import command as coupler
 from coupler.coder.model.credentials import PROVIDERS
 from coupler.config.keys import SCHEMA
 from pages import DOCS, ROOT, keep, replaced_all, table

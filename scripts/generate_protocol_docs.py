@@ -14,7 +14,7 @@ from typing import Any, get_args
 from coupler import events
 from coupler.agent.errors import REASONS as OF_AGENTS
 from coupler.agent.tool_call import CANCELLED_META
-from coupler.cli.start_errors import START_ERRORS
+from coupler.cli.serve_checks import START_ERRORS
 from coupler.client.errors import REASONS as OF_CLIENTS
 from coupler.client.errors import Kind
 from coupler.client.observation import TRACE_KEYS, Observation

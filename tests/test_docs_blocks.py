@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import pytest
 
-from coupler.cli.command import command
+from coupler.cli.main import command
 from coupler.config import load
 from coupler.workflow.language.library import Library
 from manual import DOCS, ROOT, Block, blocks_of, is_followed

@@ -12,7 +12,7 @@ import coupler
 from coupler import acp
 from coupler.agent.connection import END_GRACE
 from coupler.agent.turn import CANCEL_GRACE
-from coupler.cli.command import command
+from coupler.cli.main import command
 from coupler.client.connection import FRAME_LIMIT
 from coupler.store import journal
 from coupler.wire import outbox

@@ -31,24 +31,23 @@ def _dispatch(arguments: list[str]) -> None:
 
         record(arguments[1:])
     elif arguments[:1] == ["exec"]:
-        from coupler.cli.exec.command import main as ask
+        from coupler.cli.exec import main as ask
 
         ask(arguments[1:])
     elif arguments[:1] == ["run"]:
-        from coupler.cli.run.command import main as run
+        from coupler.cli.run.run import main as run
 
         run(arguments[1:])
     elif arguments[:1] == ["resume"]:
-        from coupler.cli.run.resume import main as resume
+        from coupler.cli.run.run import resume_main as resume
 
         resume(arguments[1:])
     elif "_COUPLER_COMPLETE" in os.environ:
-        from coupler.cli.completion.answers import answer
+        from coupler.cli.completion import answer
 
         answer(os.environ["_COUPLER_COMPLETE"])
     else:
-        from coupler.cli.command import command
-        from coupler.cli.ending import run_to_the_end
+        from coupler.cli.main import command, run_to_the_end
 
         run_to_the_end(command, arguments)
 

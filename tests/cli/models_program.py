@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from coupler.__main__ import main
-from coupler.cli.models import packages
+from coupler.cli import model_packages
 from coupler.coder.model import local
 
 known = cast("dict[str, Any]", local.KNOWN)
@@ -23,7 +23,7 @@ known.update(
 place = os.environ.get("COUPLER_TEST_ENGINE_PLACE")
 if place is not None:
     # Whether this environment has what runs models, or not.
-    packages.find_spec = lambda name: (  # type: ignore[assignment]
+    model_packages.find_spec = lambda name: (  # type: ignore[assignment]
         PathFinder.find_spec(name, [place]) if name == local.ENGINE else find_spec(name)
     )
 main()

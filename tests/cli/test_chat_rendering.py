@@ -8,23 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as some
 from rich.console import Console
 
-from coupler.cli.chat.parts import (
+from coupler.cli.chat.plain import plain, plain_whole
+from coupler.cli.chat.rendering import (
     Answer,
     Asked,
     Called,
     Choice,
+    Harmless,
     Listing,
     Musing,
     Planned,
     Remark,
     Shown,
+    Tail,
+    TailView,
     Wanted,
+    expanded,
+    rendered,
+    together,
 )
-from coupler.cli.chat.plain_text import plain, plain_whole
-from coupler.cli.chat.rendering import Harmless, expanded, rendered, together
-from coupler.cli.chat.tail import TailView
-from coupler.cli.chat.transcript import Tail
-from coupler.cli.sessions.wording import clean
+from coupler.cli.terminal import clean
 from coupler.events import ToolCall
 from coupler.schema.v1 import (
     Content,

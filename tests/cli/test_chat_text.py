@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from coupler.cli.chat.open_text import SMALL, OpenText
-from coupler.cli.sessions.wording import clean
+from coupler.cli.chat.rendering import SMALL, OpenText
+from coupler.cli.terminal import clean
 
 DOCUMENT = (
     "# Title\n\nA paragraph\nof two lines.\n\n- one\n\n  more of one\n- two\n\n```\ncode\n\nmore\n```\nEnd"
@@ -64,11 +64,11 @@ def test_an_escape_sequence_that_comes_in_pieces_is_removed():
 
 
 def test_long_open_text_is_not_parsed_for_every_line(monkeypatch):
-    from coupler.cli.chat import open_text
+    from coupler.cli.chat import rendering
 
     parsed = []
-    real = open_text._blocks
-    monkeypatch.setattr(open_text, "_blocks", lambda text: parsed.append(len(text)) or real(text))
+    real = rendering._blocks
+    monkeypatch.setattr(rendering, "_blocks", lambda text: parsed.append(len(text)) or real(text))
     opened = OpenText()
     opened.add("```\n")
     lines = 10 * SMALL // 64

@@ -2,8 +2,7 @@
 
 import pytest
 
-from coupler.cli.chat.parts import Answer, Asked, Called, Musing, Planned, Remark, Shown
-from coupler.cli.chat.transcript import Tail, Transcript
+from coupler.cli.chat.rendering import Answer, Asked, Called, Musing, Planned, Remark, Shown, Tail, Transcript
 from coupler.client.observation import PermissionDecided, PromptSent, Received, TurnFinished
 from coupler.client.policy import Decision
 from coupler.client.reply import Reply

@@ -7,14 +7,25 @@ import stat
 import pytest
 from msgspec import UNSET
 
-from coupler.cli.chat.completion import Scene, suggestions
-from coupler.cli.chat.dialogs import chosen
-from coupler.cli.chat.form_answers import answer, hint, question
-from coupler.cli.chat.history import MOST_ENTRIES, History
-from coupler.cli.chat.listings import commands, models, modes, newest_first, options, sessions
-from coupler.cli.chat.mentions import LARGEST_TEXT, attached
-from coupler.cli.chat.own_commands import Message, Mistake, Order, understood
-from coupler.cli.chat.parts import Choice, Listing
+from coupler.cli.chat.dialogs import answer, chosen, hint, question
+from coupler.cli.chat.input_line import (
+    LARGEST_TEXT,
+    Message,
+    Mistake,
+    Order,
+    Scene,
+    attached,
+    commands,
+    models,
+    modes,
+    newest_first,
+    options,
+    sessions,
+    suggestions,
+    understood,
+)
+from coupler.cli.chat.line_editor import MOST_ENTRIES, History
+from coupler.cli.chat.rendering import Choice, Listing
 from coupler.client.elicitation import fields_of
 from coupler.client.session import Settings
 from coupler.runtime.directories import NoHomeError
@@ -197,7 +208,7 @@ def test_a_history_that_is_broken_or_long_costs_nothing(tmp_path):
 
 
 def test_a_user_without_a_home_has_no_history(monkeypatch):
-    monkeypatch.setattr("coupler.cli.chat.history.data_directory", no_home)
+    monkeypatch.setattr("coupler.cli.chat.line_editor.data_directory", no_home)
     history = History.of("/")
     history.add("typed")
     assert history.entries() == []

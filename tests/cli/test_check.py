@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import forked
-from coupler.cli.command import command
+from coupler.cli.main import command
 
 pytestmark = pytest.mark.slow
 

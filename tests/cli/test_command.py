@@ -76,11 +76,11 @@ main()
     ("arguments", "module"),
     [
         (["exec", "agent", "hello"], "click"),
-        (["exec", "agent", "hello"], "coupler.cli.exec.run"),
+        (["exec", "agent", "hello"], "coupler.cli.exec"),
         (["serve", "agent.py"], "coupler.cli.serve"),
         (["record", "--", "agent"], "coupler.cli.record"),
-        (["agents"], "coupler.cli.command"),
-        (["agents"], "coupler.catalogue"),
+        (["agents"], "coupler.cli.main"),
+        (["agents"], "coupler.providers.catalogue"),
     ],
 )
 def test_ctrl_c_before_a_command_listens_ends_it_without_a_word(arguments, module):
@@ -141,7 +141,7 @@ def test_a_terminal_is_told_that_an_editor_starts_this(way, tmp_path):
 
 def test_serve_under_click_is_the_same_command(tmp_path):
     """`coupler serve` never gets there, but the group must not lie about it."""
-    program = "import sys; sys.argv[0] = 'coupler'; from coupler.cli.command import command; command()"
+    program = "import sys; sys.argv[0] = 'coupler'; from coupler.cli.main import command; command()"
 
     ended = run("serve", "a.py", "--nonsense", command=[sys.executable, "-c", program])
 

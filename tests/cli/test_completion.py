@@ -16,9 +16,8 @@ import click
 import pytest
 
 import forked
-from coupler.cli.command import command
-from coupler.cli.completion.scripts import HOW_TO_INSTALL
-from coupler.cli.completion.words import PARTICULAR, kind_of
+from coupler.cli.completion import HOW_TO_INSTALL, PARTICULAR, kind_of
+from coupler.cli.main import command
 from coupler.store.runs import RunRecord
 from coupler.store.sessions import SessionRecord
 from coupler.store.store import Store

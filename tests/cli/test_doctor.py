@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 import forked
-from coupler.cli.doctor import examination
-from coupler.cli.doctor.circumstances import Circumstances
+from coupler.cli.doctor import doctor as examination
+from coupler.cli.doctor.doctor import Circumstances
 from coupler.store.store import Store
 from labs import scripted_model
 from raw_client import COUPLER
@@ -427,9 +427,9 @@ class TestEverythingBroken:
 
         for name, examine in (("hanging", hang), ("failing", fail)):
             module = types.ModuleType(name)
-            module.examine = examine
+            setattr(module, f"examine_{name}", examine)
             monkeypatch.setitem(sys.modules, f"coupler.cli.doctor.{name}", module)
-        subjects = [examination.Subject("hanging", "Hanging"), examination.Subject("failing", "Failing")]
+        subjects = [examination.Subject(name, name, name) for name in ("hanging", "failing")]
         monkeypatch.setattr(examination, "SUBJECTS", subjects)
 
         hung, failed = examination.examine(Circumstances(0.2, is_offline=True), 0.2)
@@ -490,7 +490,7 @@ def test_without_optional_packages_what_needs_them_is_a_problem_with_the_command
 
 
 def test_packages_are_told_apart_by_what_is_missing_and_what_is_too_old(monkeypatch):
-    from coupler.cli.doctor import packages
+    from coupler.cli.doctor import installation
 
     wanted = [
         "click>=8",
@@ -500,10 +500,10 @@ def test_packages_are_told_apart_by_what_is_missing_and_what_is_too_old(monkeypa
         "gamma; extra == 'all'",
     ]
     there = {"alpha": "2.0.9", "beta": "2.5.1rc1"}
-    monkeypatch.setattr(packages.metadata, "requires", lambda name: wanted)
-    monkeypatch.setattr(packages, "_version", there.get)
+    monkeypatch.setattr(installation.metadata, "requires", lambda name: wanted)
+    monkeypatch.setattr(installation, "_package_version", there.get)
 
-    both, one = packages.extras()
+    both, one = installation.extras()
 
     assert (one.name, one.missing, [*one.installed]) == ("one", (), ["alpha", "beta"])
     assert one.unusable == ("alpha 2.0.9 is installed, and >=2.1 is needed",)

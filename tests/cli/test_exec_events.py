@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from coupler import events
-from coupler.cli.exec.events import event_object, result_object
+from coupler.cli.exec_output import event_object, result_object
 from coupler.client.errors import AgentError
 from coupler.client.observation import (
     AgentEnded,

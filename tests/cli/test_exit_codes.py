@@ -10,8 +10,8 @@ import click
 import pytest
 
 from coupler.cli import record, serve
-from coupler.cli.command import command
 from coupler.cli.exit_codes import COMMON_EXIT_CODES, TABLES, ExitCode
+from coupler.cli.main import command
 
 MANUAL = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 

@@ -14,8 +14,7 @@ import pytest
 import forked
 from coupler.cli import record as record_command
 from coupler.cli import serve as serve_command
-from coupler.cli.by_hand import ByHand
-from coupler.cli.command import PLACES, command
+from coupler.cli.main import PLACES, ByHand, command
 from raw_client import COUPLER, PATIENCE
 
 WIDEST = 80

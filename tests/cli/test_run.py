@@ -20,8 +20,7 @@ from click.testing import CliRunner, Result
 import forked
 from client.stage import gone_within
 from coupler.cli.exit_codes import RUN_EXIT_CODES
-from coupler.cli.run.command import run
-from coupler.cli.run.resume import resume
+from coupler.cli.run.run import resume, run
 from coupler.store.store import Store
 from coupler.workflow.engine import run as engine
 from raw_client import COUPLER, PATIENCE

@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from cli.screen import screen_of
-from coupler.cli.run.picture import Frame, picture
-from coupler.cli.run.tree import StepTree
+from coupler.cli.run.progress import Frame, StepTree, picture
 from coupler.workflow.journal.run_events import (
     Failure,
     Happening,

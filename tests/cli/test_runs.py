@@ -16,11 +16,9 @@ import pytest
 from click.testing import CliRunner
 
 import forked
-from coupler.cli.runs.command import runs as command
-from coupler.cli.runs.steps import steps_in
-from coupler.cli.runs.table import write_table
-from coupler.cli.runs.wording import spoken_duration
-from coupler.cli.unshown import masker_for
+from coupler.cli.runs import runs as command
+from coupler.cli.runs import spoken_duration, steps_in, write_table
+from coupler.cli.store_access import masker_for
 from coupler.store.store import Store
 from coupler.workflow.journal.run_events import (
     AnswerAsked,

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.steps import error_of, leave
-from coupler.cli.start_check import check_configuration, check_workflow
-from coupler.cli.start_errors import START_ERRORS, CannotStartError
+from coupler.cli.serve_checks import START_ERRORS, CannotStartError, check_configuration, check_workflow
 from raw_client import COUPLER, PATIENCE, RawClient
 
 ROOT = Path(__file__).parents[2]
@@ -191,7 +190,7 @@ def test_nothing_heavy_is_loaded_to_know_that_all_is_sound(home: Path, project: 
     program = f"""
 import sys
 sys.modules |= dict.fromkeys(["asyncio", "click", "msgspec", "pathlib", "tomllib", "yaml"])
-from coupler.cli.soundness import Soundness
+from coupler.cli.preflight import Soundness
 soundness = Soundness({str(project)!r}, {environ!r}, "flow.yaml")
 soundness.remember([{str(project / "flow.yaml")!r}])
 assert soundness.needs_look and soundness.is_known

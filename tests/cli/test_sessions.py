@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 import forked
 from agent.steps import begin, cancel, end_of
-from coupler.cli.command import command as coupler
+from coupler.cli.main import command as coupler
 from raw_client import COUPLER, PATIENCE, serve
 
 WORKER = """

@@ -11,9 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import forked
-from coupler.cli.command import command
-from coupler.cli.workflows.new import TEMPLATES
-from coupler.cli.workflows.table import Row, write_table
+from coupler.cli.main import command
+from coupler.cli.workflows import TEMPLATES, Row, write_table
 from coupler.workflow.language.library import Library
 from raw_client import COUPLER, PATIENCE
 

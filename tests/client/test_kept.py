@@ -9,9 +9,9 @@ import pytest
 
 from client.stage import Scripted, run
 from coupler import AgentError
-from coupler.client import pool
+from coupler.client import kept_sessions
+from coupler.client.kept_sessions import fingerprint
 from coupler.client.observation import Observation, SessionOpened
-from coupler.client.pool import fingerprint
 from coupler.schema.v1 import EnvVariable, McpServerStdio
 from coupler.store.store import Store
 
@@ -56,7 +56,7 @@ async def opened(
     """Open the session as one run of a program does; what was observed of it."""
     seen: list[Observation] = []
     async with agent.connect(on_event=seen.append) as remote:
-        await pool.open_kept(remote, name, mark, store=store, cwd=cwd)
+        await kept_sessions.open_kept(remote, name, mark, store=store, cwd=cwd)
     [observation] = [each for each in seen if isinstance(each, SessionOpened)]
     return observation
 
@@ -130,8 +130,8 @@ def test_a_forgotten_name_is_a_new_one_and_the_agent_forgets_too(script: Script,
     async def story() -> None:
         await opened(keeper, store)
         async with keeper.connect() as remote:
-            assert await pool.forget(remote, "review", store=store, cwd="/")
-            assert not await pool.forget(remote, "review", store=store, cwd="/")
+            assert await kept_sessions.forget(remote, "review", store=store, cwd="/")
+            assert not await kept_sessions.forget(remote, "review", store=store, cwd="/")
         assert (await opened(keeper, store)).reason is None
 
     run(story())

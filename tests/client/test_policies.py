@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from client.stage import Scripted, run, unhurried
 from coupler import Policy
 from coupler.client import rules
+from coupler.client.actions import action_of
 from coupler.client.policy import Decision, PermissionRequest, PolicyName
-from coupler.client.rules import action_of
 from coupler.events import ToolCall
 from coupler.schema.v1 import Diff, PermissionOption, SelectedPermissionOutcome, ToolCallLocation
 

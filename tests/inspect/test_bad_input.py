@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from coupler.cli.check.output import exit_code
+from coupler.cli.check import exit_code
 from coupler.conformance.assertion import MUST, Assertion, Case, Finding, chosen
 from coupler.conformance.candidate import Candidate
 from coupler.conformance.examination import examine, judge

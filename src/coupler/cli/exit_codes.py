@@ -6,11 +6,13 @@ turns; every other command needs only a few, which mean the same in all of them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from coupler.client.errors import AgentError
+
 
 DONE, FAILED, WRONG_USAGE, REFUSED, LIMIT, DENIED, NO_OUTPUT, BUDGET, DIED, CANNOT_START, NO_LOGIN = range(11)
 IN_USE = 11
@@ -109,3 +111,25 @@ def code_of_error(error: AgentError) -> int:
 def table(codes: Sequence[ExitCode] = EXIT_CODES) -> str:
     """All of them, for the help."""
     return "\n".join(f"{each.code:>5}  {each.sentence}" for each in codes)
+
+
+# How a command ends that cannot do what it was asked for: with a sentence, in the command's name.
+#
+# Imports next to nothing, because commands use it for which an editor waits.
+
+
+def refuse(sentence: str, program: str, code: int = WRONG_USAGE) -> NoReturn:
+    """End the program, by default for wrong usage."""
+    complain(sentence, program)
+    sys.exit(code)
+
+
+def complain(sentence: str, program: str) -> None:
+    """Say on stderr what is wrong; it may quote strangers, and there may be nobody to read it."""
+    from coupler.cli.terminal import clean
+
+    try:
+        sys.stderr.write(f"{program}: {clean(sentence)}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        return

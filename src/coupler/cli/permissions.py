@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from coupler.cli.exit_codes import FAILED
-from coupler.cli.kept import kept_store
-from coupler.cli.refusal import complain, refuse
-from coupler.cli.sessions.wording import count, local_time, one_line, short_directory, timestamp
-from coupler.cli.unshown import masker_for
+from coupler.cli.exit_codes import FAILED, complain, refuse
+from coupler.cli.store_access import kept_store, masker_for
+from coupler.cli.terminal import count, local_time, one_line, short_directory, timestamp
 
 if TYPE_CHECKING:
     from coupler.store.choices import ChoiceRecord
@@ -107,7 +105,7 @@ def _write_groups(chosen: Sequence[ChoiceRecord]) -> None:
 def _write_json(chosen: Sequence[ChoiceRecord]) -> None:
     import msgspec
 
-    from coupler.cli.sessions.json import as_json
+    from coupler.cli.session_export import as_json
 
     choices = [
         {

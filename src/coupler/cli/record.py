@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from coupler.cli.exit_codes import DONE
-from coupler.cli.refusal import refuse
+from coupler.cli.exit_codes import DONE, refuse
 
 if TYPE_CHECKING:
     from coupler.wire.tap import Feed, Tap

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED
-from coupler.cli.options import seconds
-from coupler.cli.refusal import complain, refuse
+from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, complain, refuse
+from coupler.cli.main import seconds
 
 if TYPE_CHECKING:
     from coupler.recording.traces import Trace

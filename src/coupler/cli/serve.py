@@ -9,8 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
-from coupler.cli.exit_codes import FAILED
-from coupler.cli.refusal import refuse
+from coupler.cli.exit_codes import FAILED, refuse
 
 if TYPE_CHECKING:
     from coupler.agent.startup.serve_options import ServeOptions
@@ -205,7 +204,7 @@ def is_workflow(target: str) -> bool:
 
 def _check_surroundings(workflow: str | None) -> None:
     """What is wrong with the configuration, or with the workflow that is served, ends the program here."""
-    from coupler.cli.soundness import Soundness
+    from coupler.cli.preflight import Soundness
 
     try:
         cwd: str | None = os.getcwd()
@@ -214,8 +213,7 @@ def _check_surroundings(workflow: str | None) -> None:
     soundness = Soundness(cwd, os.environ, workflow)
     if not soundness.needs_look or soundness.is_known:
         return
-    from coupler.cli.start_check import check_configuration, check_workflow
-    from coupler.cli.start_errors import CannotStartError
+    from coupler.cli.serve_checks import CannotStartError, check_configuration, check_workflow
 
     try:
         check_configuration(cwd, os.environ)

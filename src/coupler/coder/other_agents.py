@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from coupler.agent.tool_call import text_content
+from coupler.client.actions import action_of
 from coupler.client.errors import AgentError
 from coupler.client.observation import Observation, Received
 from coupler.client.policy import Policy
 from coupler.client.remote import OpeningOptions
-from coupler.client.rules import action_of
 from coupler.client_api import connect
 from coupler.config.agent_tables import whole_table
 from coupler.events import (

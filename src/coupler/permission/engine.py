@@ -14,9 +14,9 @@ from typing import Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coupler.permission.action import (
+from coupler.permission.action import Action
+from coupler.permission.claims import (
     PRIVILEGED,
-    Action,
     Claim,
     CommandClaim,
     Destruction,

@@ -14,18 +14,8 @@ from typing import Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coupler.permission.action import (
-    KINDS,
-    PATH_KINDS,
-    Action,
-    Claim,
-    CommandClaim,
-    Destruction,
-    Doubt,
-    PathClaim,
-    ToolClaim,
-    UrlClaim,
-)
+from coupler.permission.action import KINDS, PATH_KINDS, Action
+from coupler.permission.claims import Claim, CommandClaim, Destruction, Doubt, PathClaim, ToolClaim, UrlClaim
 from coupler.permission.patterns import (
     CommandPattern,
     Match,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, get_args
 from msgspec import UNSET
 
 from coupler.agent.permission import ALLOWING
+from coupler.client.actions import action_of
 from coupler.client.policy import PermissionRequest
-from coupler.client.rules import action_of
 from coupler.permission.action import KINDS, Action
 from coupler.relay.errors import NOT_IN_A_TURN, NOT_PERMITTED
 from coupler.schema.v1 import PermissionOption, PermissionOptionKind, PermissionToolCall

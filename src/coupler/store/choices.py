@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from coupler.store.database import Database
-
 if TYPE_CHECKING:
     import sqlite3
+
+    from coupler.store.database import Database
 
 
 ChoiceEffect = Literal["allow", "deny"]

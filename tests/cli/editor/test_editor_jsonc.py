@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coupler.cli.editor.jsonc import DEEPEST, Document, JsoncError
+from coupler.cli.jsonc import DEEPEST, Document, JsoncError
 
 NAMES = st.text('abc"\\ é{}/*,', max_size=4)
 VALUES = st.recursive(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coupler.cli.editor import places
-from coupler.cli.editor.places import Surroundings
+from coupler.cli import editor_settings
+from coupler.cli.editor_settings import Surroundings
 
 HOME = Path("/home/ann")
 WINDOWS = {"APPDATA": "/roaming", "LOCALAPPDATA": "/local"}
@@ -36,5 +36,5 @@ WINDOWS = {"APPDATA": "/roaming", "LOCALAPPDATA": "/local"}
     ],
 )
 def test_each_system_has_its_own_place(editor, platform, environ, expected):
-    first, *_ = getattr(places, editor)(Surroundings(HOME, environ, platform))
+    first, *_ = getattr(editor_settings, editor)(Surroundings(HOME, environ, platform))
     assert first.file == Path(expected)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.editor.editor_stage import AGENT, SCRIPT, ZED, ZED_AFTER, run, written
-from coupler.cli.replaced_file import CannotWriteError, replace
+from coupler.cli.terminal import CannotWriteError, replace
 
 
 class TestWhatIsWritten:

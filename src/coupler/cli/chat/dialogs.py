@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeAlias
 
-from coupler.cli.chat.form_answers import NO, YES, Value, answer, hint, question
-from coupler.cli.chat.front import Asking, Interrupted, Left
-from coupler.cli.chat.parts import Remark, Wanted
-from coupler.cli.sessions.wording import one_line
+from msgspec import UNSET
+
+from coupler.cli.chat.rendering import Choice, Listing, Numbered, Part, Remark, Transcript, Wanted
+from coupler.cli.terminal import clean, one_line
 from coupler.client.elicitation import FormRequest, UrlRequest
 from coupler.client.policy import PermissionRequest, Verdict
-from coupler.fields.form_fields import Field
+from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, NumberField, Option, SwitchField
 from coupler.schema.v1 import PermissionOption
 
 
@@ -101,3 +103,138 @@ def chosen(typed: str, options: Sequence[PermissionOption]) -> PermissionOption 
     word = typed.strip()
     number = int(word) if word.isascii() and word.isdecimal() and len(word) < 4 else 0
     return options[number - 1] if 0 < number <= len(options) else None
+
+
+# The fields of a form, each as a question with one line for an answer.
+
+
+YES = frozenset({"y", "yes", "true", "on", "1"})
+NO = frozenset({"n", "no", "false", "off", "0"})
+
+Value: TypeAlias = str | int | float | bool | Sequence[str]
+
+
+def question(field: Field) -> Listing:
+    """The field as it is shown before its line."""
+    needed = "" if field.required else " (may be left out)"
+    options = getattr(field, "options", ())
+    choices = tuple(Choice(f"{number}", _meaning(option)) for number, option in enumerate(options, 1))
+    return Listing(f"{one_line(field.title)}{needed}", choices, clean(field.description or ""))
+
+
+def hint(field: Field) -> str:
+    """What to type, in a few words, and what holds if nothing is typed."""
+    match field:
+        case ChoiceField(options=options):
+            expected = f"1-{len(options)}"
+        case ChoicesField(options=options):
+            expected = f"numbers of 1-{len(options)}, with commas between"
+        case SwitchField():
+            expected = "y/n"
+        case _:
+            expected = one_line(field.expected())
+    return expected if field.default is UNSET else f"{expected} [{_spoken(field.default)}]"
+
+
+def answer(field: Field, typed: str) -> Value | None:
+    """The value that was typed; None leaves the field out. Raises ValueError with a sentence."""
+    typed = typed.strip()
+    if typed:
+        value: Value = _parsed(field, typed)
+    elif field.default is not UNSET:
+        value = field.default
+    elif field.required:
+        raise ValueError("this one is needed")
+    else:
+        return None
+    field.read(value)
+    return value
+
+
+def _parsed(field: Field, typed: str) -> Any:
+    match field:
+        case SwitchField():
+            return _boolean(typed)
+        case NumberField(whole=whole):
+            return _number(typed, int if whole else float)
+        case ChoiceField(options=options):
+            return _chosen(typed, options)
+        case ChoicesField(options=options):
+            return [_chosen(word.strip(), options) for word in typed.split(",") if word.strip()]
+    return typed
+
+
+def _chosen(typed: str, options: Sequence[Option]) -> str:
+    """An option by its number or its name."""
+    if typed.isascii() and typed.isdecimal() and 0 < int(typed[:9]) <= len(options):
+        return options[int(typed) - 1].const
+    for option in options:
+        if typed in (option.const, option.title):
+            return option.const
+    raise ValueError(f"choose from 1-{len(options)}")
+
+
+def _boolean(typed: str) -> bool:
+    word = typed.lower()
+    if word not in YES | NO:
+        raise ValueError("answer y or n")
+    return word in YES
+
+
+def _number(typed: str, kind: type[int] | type[float]) -> int | float:
+    try:
+        return kind(typed)
+    except ValueError:
+        raise ValueError("that is no whole number" if kind is int else "that is no number") from None
+
+
+def _meaning(option: Option) -> str:
+    more = f": {option.description}" if option.description else ""
+    return one_line(f"{option.title}{more}")
+
+
+def _spoken(default: Any) -> str:
+    if isinstance(default, bool):
+        return "y" if default else "n"
+    return one_line(", ".join(map(str, default)) if isinstance(default, list | tuple) else str(default))
+
+
+# What a conversation needs of whatever people sit in front of.
+
+
+class Left(Exception):  # noqa: N818 - nothing has failed
+    """Whoever sat there has left, by Ctrl-D or the end of the input."""
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing has failed
+    """Ctrl-C, where something was to be typed."""
+
+
+class Asking(Protocol):
+    """What a dialog needs: somebody who sees, and who types."""
+
+    async def ask(self, question: str) -> str:
+        """An answer to something that stands on the screen; raises `Left` and `Interrupted`."""
+
+    def show(self, part: Part) -> None:
+        """Show a part after everything that is on the screen."""
+
+
+class Front(Asking, Protocol):
+    """Shows a transcript and reads what is typed."""
+
+    transcript: Transcript
+    can_ask: bool
+    """Whether there is somebody to answer questions."""
+
+    async def read(self) -> str:
+        """The next line for the agent; raises `Left` and `Interrupted`."""
+
+    def show_whole(self, part: Numbered) -> None:
+        """Show all there is of a part that was collapsed."""
+
+    def refresh(self) -> None:
+        """The transcript has changed; a front may do so later, by itself."""
+
+    def working(self, interrupt: Callable[[], None]) -> AbstractContextManager[None]:
+        """The agent works meanwhile: show how it gets on, and pass on what interrupts it."""

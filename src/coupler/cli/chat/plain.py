@@ -8,13 +8,30 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from coupler.cli.chat.front import Left
-from coupler.cli.chat.parts import Answer, Numbered, Part, Remark
-from coupler.cli.chat.plain_text import plain, plain_error, plain_whole
-from coupler.cli.chat.transcript import Transcript
-from coupler.cli.exec.output import silence_stdout
-from coupler.cli.refusal import complain
+from coupler.cli.chat.dialogs import Left
+from coupler.cli.chat.rendering import (
+    Answer,
+    Asked,
+    Called,
+    Listing,
+    Musing,
+    Numbered,
+    Part,
+    Planned,
+    Remark,
+    Shown,
+    Transcript,
+    Wanted,
+)
+from coupler.cli.exec_output import silence_stdout
+from coupler.cli.exit_codes import complain
+from coupler.cli.session_export import input_of, of_output, title_of
+from coupler.cli.terminal import one_line
+
+if TYPE_CHECKING:
+    from coupler.cli.terminal import QuestionTerminal
 
 
 class PlainFront:
@@ -109,3 +126,90 @@ def _lines(descriptor: int) -> Iterator[bytes]:
             yield from whole
     if begun:
         yield begun
+
+
+# Parts of a conversation as bare text, for pipes and for terminals that can do no more.
+
+
+PLAN_MARKS = {"completed": "x", "in_progress": ">"}
+
+
+def plain(part: Part) -> str:
+    """The part as it is written when it is done."""
+    match part:
+        case Asked(text):
+            return f"> {text}"
+        case Answer(text):
+            return text.strip("\n")
+        case Musing(number):
+            return f"[thought #{number}]"
+        case Called(number, call):
+            return f"[{one_line(call.status)}] {title_of(call)} ({one_line(call.kind)}) #{number}"
+        case Planned(entries):
+            marks = ((PLAN_MARKS.get(entry.status, " "), one_line(entry.content)) for entry in entries)
+            return "\n".join(f"[{mark}] {content}" for mark, content in marks)
+        case Shown(note):
+            return f"[{note}]"
+        case Remark(title, detail):
+            return f"[{title}]" if not detail else f"[{title}{'' if title.endswith('.') else ':'} {detail}]"
+        case Wanted(call):
+            return f"[wanted] {title_of(call)} ({one_line(call.kind)})"
+        case Listing():
+            return _listing(part)
+
+
+def plain_error(remark: Remark) -> str:
+    """What went wrong, for stderr: what the agent's process left stands on lines of its own."""
+    return "\n".join(filter(None, [remark.title, remark.detail]))
+
+
+def plain_whole(part: Numbered) -> str:
+    """All there is to see of a thought or a tool call."""
+    if isinstance(part, Musing):
+        return part.text
+    lines = [plain(part), input_of(part.call)]
+    for passage in of_output(part.call):
+        lines.extend([passage.note, (passage.code or passage.text).rstrip("\n")])
+    return "\n".join(filter(None, lines))
+
+
+def _listing(listing: Listing) -> str:
+    lines = [listing.title]
+    for choice in listing.choices:
+        mark = "*" if choice.is_current else " "
+        lines.append(f"{mark} {choice.word}{f'  {choice.meaning}' if choice.meaning else ''}")
+    return "\n".join([*lines, *filter(None, [listing.hint])])
+
+
+# The dialogs of `coupler chat` in plain lines, for the terminal beside `coupler exec`.
+
+
+ASKS = "The agent asks"
+"""How a question begins, so that nobody takes an agent's words for another program's."""
+
+
+class FormFront:
+    """Shows what is asked and reads a line for an answer. Ctrl-C is the run's, and cancels the turn."""
+
+    def __init__(self, terminal: QuestionTerminal) -> None:
+        self._terminal = terminal
+
+    def show(self, part: Part) -> None:
+        self._terminal.write(f"{_shown(part)}\n")
+
+    async def ask(self, question: str) -> str:
+        line = await self._terminal.ask(question)
+        if not line:
+            self._terminal.write("\n")
+            raise Left
+        return line
+
+
+def _shown(part: Part) -> str:
+    match part:
+        case Remark(title, detail, "question"):
+            asked = title if title.startswith(ASKS) else f"{ASKS}: {title}"
+            return f"\n{asked}\n{detail}"  # the answer so far may have no line end
+        case Remark(title):
+            return f"  {title}"
+    return plain(part)

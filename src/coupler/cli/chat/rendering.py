@@ -6,11 +6,15 @@ What is printed goes through `Harmless`: whatever was overlooked before, no cont
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
 from pathlib import PurePath
-from typing import Any, ClassVar, TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeGuard
 
 import msgspec
+from msgspec import UNSET, Struct
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.padding import Padding
@@ -18,23 +22,29 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from coupler.cli.chat.parts import (
-    Answer,
-    Asked,
-    Called,
-    Listing,
-    Musing,
-    Numbered,
-    Part,
-    Planned,
-    Remark,
-    Shown,
-    Wanted,
+from coupler.cli.session_export import Passage, input_of, of_block, of_output, spoken_compaction, title_of
+from coupler.cli.terminal import clean, count, one_line
+from coupler.client.observation import Observation, PermissionDecided, PromptSent, Received, TurnFinished
+from coupler.client.policy import Decision
+from coupler.events import (
+    Compaction,
+    CompactionSummary,
+    Content,
+    Event,
+    Info,
+    Mode,
+    Notice,
+    Plan,
+    Thought,
+    ToolCall,
+    Usage,
 )
-from coupler.cli.sessions.passages import Passage, input_of, of_output, title_of
-from coupler.cli.sessions.wording import clean, count, one_line
-from coupler.events import ToolCall
-from coupler.schema.v1 import PermissionOption, PlanEntry
+from coupler.events import Text as TextEvent
+from coupler.schema.v1 import PermissionOption, PlanEntry, TextContent
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
 
 PREVIEW = 5
 """Lines of a tool's output that are shown before it is asked for."""
@@ -342,3 +352,464 @@ def _near(path: str, cwd: str) -> str:
     """A path as seen from the directory of the session."""
     pure = PurePath(one_line(path))
     return str(pure.relative_to(cwd)) if cwd and pure.is_relative_to(cwd) else str(pure)
+
+
+# The conversation as it is seen: observations go in, parts that are done come out, and a tail that is not.
+#
+# It does no I/O and knows no terminal. Parts come in the order in which they were done: text when its block
+# is whole, a tool call when it has ended, the plan when its turn is over.
+
+
+MOST_IN_TAIL = 16_384
+"""Characters of open text that are looked at for the tail."""
+
+STOPS = {
+    "cancelled": "The turn was cancelled.",
+    "refusal": "The agent refused to go on.",
+    "max_tokens": "The agent reached its limit of tokens.",
+    "max_turn_requests": "The agent reached its limit of requests in one turn.",
+}
+
+
+class Tail(Struct, frozen=True):
+    """What is not done yet: shown at the bottom, and drawn again as it changes."""
+
+    answer: str = ""
+    thought: str = ""
+    calls: tuple[Called, ...] = ()
+    plan: tuple[PlanEntry, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.answer or self.thought or self.calls or self.plan)
+
+
+class Transcript:
+    """One session's conversation, from its opening on."""
+
+    def __init__(self) -> None:
+        self.title: str | None = None
+        self.usage: Usage | None = None
+        self.mode: str | None = None
+        """The mode that the user knows of; another one is remarked upon."""
+        self.is_muted = False
+        """While a session is opened again whose history stands on the screen already."""
+        self._done: list[Part] = []
+        self._answer = OpenText()
+        self._answer_id: str | None = None
+        self._thought: list[str] = []
+        self._asked: list[str] = []
+        self._calls: dict[str, Called] = {}
+        self._open_calls: dict[str, None] = {}
+        self._numbered: list[Numbered] = []
+        self._compactions: dict[str, Compaction] = {}
+        self._plan: tuple[PlanEntry, ...] = ()
+        self._plan_is_new = False
+        self._shown_plan: tuple[PlanEntry, ...] = ()
+        self._is_in_turn = False
+
+    def successor(self) -> Transcript:
+        """For another session, whose parts are numbered on: those of before can still be looked at."""
+        later = Transcript()
+        later._numbered = self._numbered
+        return later
+
+    def notice(self, observation: Observation) -> None:
+        """Take in what happened."""
+        match observation:
+            case Received(event=event) if not self.is_muted:
+                self._received(event)
+            case PromptSent():
+                self.settle()
+                self._is_in_turn = True
+            case PermissionDecided(decision=decision) if not decision.is_allowed:
+                self._close_messages()
+                self._done.append(_refused(decision))
+            case TurnFinished(reply=reply, error=error):
+                self._is_in_turn = False
+                self.settle()
+                if error is None and reply is not None and not reply.is_complete:
+                    sentence = STOPS.get(reply.stop_reason, f"The turn ended: {one_line(reply.stop_reason)}.")
+                    self._done.append(Remark(sentence, severity="warning"))
+
+    def remark(self, part: Part) -> None:
+        """Something that Coupler itself has to say, or was asked for."""
+        self._close_messages()
+        self._done.append(part)
+
+    def settle(self) -> None:
+        """Nothing goes on any more: what was open is done as it stands."""
+        self._close_messages()
+        self._done.extend(self._calls[call] for call in self._open_calls)
+        self._open_calls.clear()
+        self._close_plan()
+
+    def take(self) -> list[Part]:
+        """The parts that are done and were not taken before."""
+        self._answered(self._answer.take_whole())
+        done, self._done = self._done, []
+        return done
+
+    def tail(self) -> Tail:
+        """What is not done, after `take`."""
+        return Tail(
+            self._answer.end(MOST_IN_TAIL),
+            clean("".join(self._thought)[-MOST_IN_TAIL:]),
+            tuple(self._calls[call] for call in self._open_calls),
+            self._plan if self._plan_is_new and self._plan != self._shown_plan else (),
+        )
+
+    def numbered(self, number: int | None = None) -> Numbered | None:
+        """A part to be looked at again; without a number the last tool call."""
+        if number is None:
+            return next((part for part in reversed(self._numbered) if isinstance(part, Called)), None)
+        return self._numbered[number - 1] if 0 < number <= len(self._numbered) else None
+
+    def _received(self, event: Event) -> None:
+        match event:
+            case TextEvent(text, message_id):
+                self._close_asked()
+                self._close_thought()
+                if message_id is not None and self._answer_id not in (None, message_id):
+                    self._close_answer()
+                self._answer_id = message_id
+                self._answer.add(text)
+            case Thought(text):
+                self._close_asked()
+                self._close_answer()
+                self._thought.append(text)
+            case ToolCall():
+                self._close_messages()
+                self._called(event)
+            case Content(block, "user"):
+                self._user_said(block)
+            case Content(block, "agent"):
+                self._close_messages()
+                self._done.append(_shown(block))
+            case Plan(entries):
+                self._planned(entries)
+            case _:
+                self._told_of_session(event)
+
+    def _told_of_session(self, event: Event) -> None:
+        match event:
+            case Usage():
+                self.usage = event
+            case Info(title) if title is not UNSET:
+                self.title = None if title is None else one_line(title)
+            case Mode(id) if id != self.mode:
+                self.mode = id
+                self.remark(Remark(f"The mode is now {one_line(id)}."))
+            case Notice(severity, title, description):
+                self.remark(Remark(one_line(title), clean(description or ""), severity))
+            case Compaction():
+                self._compacted(event)
+            case CompactionSummary(id, block):
+                if id in self._compactions:
+                    self._compactions[id] = self._compactions[id].extended(block)
+
+    def _called(self, call: ToolCall) -> None:
+        known = self._calls.get(call.id)
+        number = len(self._numbered) + 1 if known is None else known.number
+        called = self._calls[call.id] = Called(number, call)
+        if known is None:
+            self._numbered.append(called)
+        else:
+            self._numbered[number - 1] = called
+        if call.is_open:
+            self._open_calls[call.id] = None
+        elif known is None or call.id in self._open_calls:
+            self._open_calls.pop(call.id, None)
+            self._done.append(called)
+
+    def _planned(self, entries: tuple[PlanEntry, ...]) -> None:
+        """A plan is shown when it is made; the tail tells how far it has come."""
+        if not self._plan_is_new:
+            self._close_messages()
+            self._done.append(Planned(entries))
+            self._shown_plan = entries
+        self._plan, self._plan_is_new = entries, bool(entries)
+
+    def _close_plan(self) -> None:
+        """At the end of a turn: a word if all was done, else the plan as it stands, if that is news."""
+        if not self._plan_is_new:
+            return
+        self._plan_is_new = False
+        if all(entry.status == "completed" for entry in self._plan):
+            self._done.append(Remark(f"All {len(self._plan)} steps of the plan are done."))
+        elif self._plan != self._shown_plan:
+            self._done.append(Planned(self._plan))
+
+    def _compacted(self, event: Compaction) -> None:
+        known = self._compactions.get(event.id)
+        compaction = self._compactions[event.id] = event if known is None else known.updated(event)
+        if compaction.status == "in_progress":
+            self.remark(Remark("The earlier conversation is being summarized."))
+        else:
+            self.remark(Remark(spoken_compaction(compaction)))
+
+    def _user_said(self, block: object) -> None:
+        """What the user sent is on the screen already, unless it is told again by a session of before."""
+        if self._is_in_turn:
+            return
+        self._close_answer()
+        self._close_thought()
+        if not self._asked:
+            self.settle()
+        self._asked.append(block.text if isinstance(block, TextContent) else f" [{of_block(block).note}] ")
+
+    def _close_messages(self) -> None:
+        self._close_asked()
+        self._close_thought()
+        self._close_answer()
+
+    def _close_answer(self) -> None:
+        self._answered(self._answer.take_all())
+        self._answer_id = None
+
+    def _answered(self, blocks: list[str]) -> None:
+        self._done.extend(Answer(block) for block in blocks if block.strip())
+
+    def _close_thought(self) -> None:
+        text = clean("".join(self._thought)).strip()
+        self._thought.clear()
+        if text:
+            musing = Musing(len(self._numbered) + 1, text)
+            self._numbered.append(musing)
+            self._done.append(musing)
+
+    def _close_asked(self) -> None:
+        if self._asked:
+            self._done.append(Asked(clean("".join(self._asked)).strip()))
+            self._asked.clear()
+
+
+def _shown(block: object) -> Part:
+    passage = of_block(block)
+    return Answer(passage.text) if passage.text else Shown(passage.note)
+
+
+def _refused(decision: Decision) -> Remark:
+    return Remark(f"Not allowed: {title_of(decision.tool_call)}", clean(decision.remedy or ""), "warning")
+
+
+# The lines at the bottom while the agent works: what is not done yet, and how long it has been going on.
+
+
+THOUGHT_LINES = 3
+MOST_CALLS = 6
+MOST_ENTRIES = 6
+FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+PACE = 10
+"""Frames of the sign of life a second."""
+
+
+class TailView:
+    """Draws the tail as it is at that moment, never higher than the screen."""
+
+    def __init__(self, tail: Callable[[], Tail], typed: Callable[[], str], cwd: str, started: float) -> None:
+        self._tail = tail
+        self._typed = typed
+        self._cwd = cwd
+        self._started = started
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        elapsed = time.monotonic() - self._started
+        foot = footer(elapsed, self._typed())
+        room = max(console.height - 3 - len(foot), 3)
+        yield Harmless(Group(Text(), Bottom(body(self._tail(), self._cwd), room), *foot))
+
+
+def body(tail: Tail, cwd: str = "") -> RenderableType:
+    """What is not done yet."""
+    lines: list[RenderableType] = []
+    if tail.thought.strip():
+        thought = Text(f"∴ {tail.thought.strip()}", "dim italic")
+        lines.append(Bottom(thought, THOUGHT_LINES))
+    if tail.answer.strip():
+        lines.append(markdown(tail.answer))
+    lines.extend(_calls(tail.calls, cwd))
+    if tail.plan:
+        lines.append(plan(_window(tail.plan)))
+    return Group(*lines)
+
+
+def footer(elapsed: float, typed: str) -> list[RenderableType]:
+    """A sign of life, and what is being typed meanwhile."""
+    frame = FRAMES[int(elapsed * PACE) % len(FRAMES)]
+    lines = [Text(f"{frame} {int(elapsed)} s · Ctrl-C cancels", "dim", no_wrap=True, overflow="ellipsis")]
+    if typed:
+        last = clean(typed).splitlines()[-1:] or [""]
+        lines.append(Text(f"> {last[0]}", no_wrap=True, overflow="ellipsis"))
+    return [*lines]
+
+
+def _calls(calls: tuple[Called, ...], cwd: str) -> Iterable[RenderableType]:
+    yield from (call_line(called, cwd) for called in calls[-MOST_CALLS:])
+    if len(calls) > MOST_CALLS:
+        yield Text(f"… and {len(calls) - MOST_CALLS} more", "dim")
+
+
+def _window(entries: tuple[PlanEntry, ...]) -> tuple[PlanEntry, ...]:
+    """The entries around the first that is not done."""
+    done = sum(entry.status == "completed" for entry in entries)
+    begin = max(min(done - 1, len(entries) - MOST_ENTRIES), 0)
+    return entries[begin : begin + MOST_ENTRIES]
+
+
+# Markdown that is still being written: what cannot change any more is given out, block by block.
+#
+# A block is whole when another one has begun after it. Only whole lines are looked at, because the rest of a
+# line may still make it a part of what stands before.
+
+
+SMALL = 8_192
+"""Characters up to which the open text is parsed again for each new line."""
+
+GROWTH = 1.25
+"""What is larger is parsed again when it has grown by this factor, so that all of it costs little."""
+
+
+class OpenText:
+    """The text of one message, from the first block that may still change on."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._length = 0
+        self._due = 0
+        self._has_line = False
+
+    def add(self, piece: str) -> None:
+        """More of the message."""
+        self._pieces.append(piece)
+        self._length += len(piece)
+        self._has_line = self._has_line or "\n" in piece
+
+    def end(self, most: int) -> str:
+        """What is still open, clean; of long text the last so many characters."""
+        return clean(self._joined()[-most:])
+
+    def take_whole(self) -> list[str]:
+        """The blocks that are whole by now, clean; they are not given again."""
+        if not self._has_line or self._length < self._due:
+            return []
+        self._has_line = False
+        text = self._joined()
+        # A sequence for the terminal ends with its line at the latest, so whole lines can be cleaned.
+        end = text.rfind("\n") + 1
+        blocks = _blocks(clean(text[:end]))
+        self._keep("".join(blocks[-1:]) + text[end:])
+        self._due = 0 if self._length < SMALL else int(self._length * GROWTH)
+        return blocks[:-1]
+
+    def take_all(self) -> list[str]:
+        """The message is over: all blocks that are left of it, clean."""
+        blocks = _blocks(clean(self._joined()))
+        self._keep("")
+        self._due = 0
+        return blocks
+
+    def _joined(self) -> str:
+        if len(self._pieces) > 1:
+            self._pieces = ["".join(self._pieces)]
+        return self._pieces[0] if self._pieces else ""
+
+    def _keep(self, text: str) -> None:
+        self._pieces = [text] if text else []
+        self._length = len(text)
+
+
+def _blocks(text: str) -> list[str]:
+    """The blocks of a text, which together are the text."""
+    starts = [token.map[0] for token in _parser().parse(text) if token.level == 0 and token.map]
+    if len(starts) < 2:
+        return [text] if text else []
+    lines = text.splitlines(keepends=True)
+    bounds = [0, *starts[1:], len(lines)]
+    return ["".join(lines[begin:end]) for begin, end in pairwise(bounds)]
+
+
+@cache
+def _parser() -> MarkdownIt:
+    """Blocks as `rich` sees them; what stands inside of them does not matter here."""
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt().enable("table").disable(["inline", "text_join", "linkify", "replacements"], True)
+
+
+# What a conversation is made of on a screen: each part is shown once, in order, and scrolls away.
+#
+# Text in them is clean: nothing that an agent wrote can move a cursor or change what stands elsewhere.
+
+
+class Asked(Struct, frozen=True):
+    """What the user had said, told again."""
+
+    text: str
+
+
+class Answer(Struct, frozen=True):
+    """A whole block of the agent's Markdown: a paragraph, a list, a table."""
+
+    text: str
+
+
+class Musing(Struct, frozen=True):
+    """What the agent thought, to be looked at by its number."""
+
+    number: int
+    text: str
+
+
+class Called(Struct, frozen=True):
+    """A tool call as it stands, to be looked at by its number."""
+
+    number: int
+    call: ToolCall
+
+
+class Planned(Struct, frozen=True):
+    """The plan as it stands."""
+
+    entries: tuple[PlanEntry, ...]
+
+
+class Shown(Struct, frozen=True):
+    """A note in place of what a terminal cannot show: an image, a sound, a link."""
+
+    note: str
+
+
+class Remark(Struct, frozen=True):
+    """A sentence about the conversation; the severity is one of ACP's notices, or "question"."""
+
+    title: str
+    detail: str = ""
+    severity: str = "info"
+
+
+class Wanted(Struct, frozen=True):
+    """Something that the agent wants to do, and the answers that it offers."""
+
+    call: ToolCall
+    options: tuple[PermissionOption, ...]
+    is_whole: bool = False
+
+
+class Choice(Struct, frozen=True):
+    """A line of a listing: what is typed for it, and what it is."""
+
+    word: str
+    meaning: str = ""
+    is_current: bool = False
+
+
+class Listing(Struct, frozen=True):
+    """What there is to choose from."""
+
+    title: str
+    choices: tuple[Choice, ...]
+    hint: str = ""
+
+
+Numbered: TypeAlias = Musing | Called
+Part: TypeAlias = Asked | Answer | Musing | Called | Planned | Shown | Remark | Wanted | Listing

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import locale
 import os
 import platform
+import re
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coupler.__about__ import __version__
-from coupler.cli.doctor.packages import Extra, extras
-from coupler.cli.sessions.wording import short_directory
+from coupler.cli.terminal import one_line, short_directory, size
 
 if TYPE_CHECKING:
-    from coupler.cli.doctor.circumstances import Circumstances
-    from coupler.cli.doctor.section import Section
+    from coupler.cli.doctor.doctor import Circumstances, Section
+
 
 PURPOSES = {
     "chat": "`coupler chat` in a terminal",
@@ -34,7 +43,7 @@ MOST_NAMED = 3
 """Packages that are named."""
 
 
-def examine(section: Section, circumstances: Circumstances) -> None:
+def examine_installation(section: Section, circumstances: Circumstances) -> None:
     """What is installed."""
     import coupler
 
@@ -130,3 +139,360 @@ def _direct_url() -> dict[str, Any]:
     except (metadata.PackageNotFoundError, OSError, ValueError):
         return {}
     return read if isinstance(read, dict) else {}
+
+
+# The optional packages, as the metadata of this installation names them, and which of them are there.
+
+
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^\]]*)\])?\s*([^;]*?)\s*(?:;\s*(.*))?")
+_EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
+_AT_LEAST = re.compile(r">=\s*([0-9][0-9.]*)")
+_BELOW = re.compile(r"<\s*([0-9][0-9.]*)")
+
+OWN = "coupler"
+
+
+class Requirement(NamedTuple):
+    """One package that an extra names."""
+
+    package: str
+    extras: tuple[str, ...]
+    versions: str
+
+
+@dataclass(frozen=True)
+class Extra:
+    """A part that is installed on demand, and what keeps it from being used."""
+
+    name: str
+    installed: dict[str, str]
+    missing: tuple[str, ...]
+    unusable: tuple[str, ...]
+    """Sentences about packages of a version that cannot be used."""
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.missing and not self.unusable
+
+    def as_object(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "is_usable": self.is_usable,
+            "installed": self.installed,
+            "missing": [*self.missing],
+            "unusable": [*self.unusable],
+        }
+
+
+def extras() -> list[Extra]:
+    """All of them, by name; none if Coupler runs without being installed."""
+    by_extra = _requirements()
+    return [_extra(name, _flat(name, by_extra)) for name in sorted(by_extra)]
+
+
+def _requirements() -> dict[str, list[Requirement]]:
+    try:
+        lines = metadata.requires(OWN) or []
+    except metadata.PackageNotFoundError:
+        return {}
+    found: dict[str, list[Requirement]] = {}
+    for line in lines:
+        match = _REQUIREMENT.fullmatch(line.strip())
+        extra = _EXTRA.search(match[4] or "") if match else None
+        if match and extra:
+            own = tuple(each.strip() for each in (match[2] or "").split(",") if each.strip())
+            found.setdefault(extra[1], []).append(Requirement(match[1], own, match[3]))
+    return found
+
+
+def _flat(
+    name: str, by_extra: dict[str, list[Requirement]], above: tuple[str, ...] = ()
+) -> list[Requirement]:
+    """An extra may stand for others."""
+    found: list[Requirement] = []
+    for each in by_extra.get(name, ()):
+        if each.package != OWN:
+            found.append(each)
+            continue
+        for other in each.extras:
+            if other not in (name, *above):
+                found += _flat(other, by_extra, (*above, name))
+    return [*dict.fromkeys(found)]
+
+
+def _extra(name: str, requirements: list[Requirement]) -> Extra:
+    installed: dict[str, str] = {}
+    missing, unusable = [], []
+    for each in requirements:
+        version = _package_version(each.package)
+        if version is None:
+            missing.append(each.package)
+            continue
+        installed[each.package] = version
+        if not _fits(version, each.versions):
+            unusable.append(f"{each.package} {version} is installed, and {each.versions} is needed")
+    return Extra(name, installed, (*missing,), (*unusable,))
+
+
+def _package_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fits(version: str, wanted: str) -> bool:
+    """Whether a version is in the range; only what our own metadata says of ranges is understood."""
+    has = _numbers(version)
+    least, below = _AT_LEAST.search(wanted), _BELOW.search(wanted)
+    return (least is None or has >= _numbers(least[1])) and (below is None or has < _numbers(below[1]))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    leading = re.match(r"[0-9.]*", version)
+    return tuple(int(each) for each in (leading[0] if leading else "").split(".") if each)
+
+
+# The directories that Coupler writes to: whether it can.
+
+
+LEAST_SPACE = 200_000_000
+"""Bytes that should be free: a store's log alone may grow to 256 MiB."""
+
+
+def examine_directories(section: Section, circumstances: Circumstances) -> None:
+    """One after the other. Nothing is made or written for it."""
+    from coupler.runtime import directories
+
+    section.facts["COUPLER_HOME"] = os.environ.get(directories.VARIABLE)
+    _look_at(section, "settings", lambda: directories.config_directory(os.environ))
+    _look_at(section, "data", directories.data_directory)
+    _look_at(section, "cache", directories.cache_directory)
+    _look_at(section, "temporary", tempfile.gettempdir)
+
+
+def _look_at(section: Section, about: str, place: Callable[[], str | None]) -> None:
+    from coupler.runtime.directories import VARIABLE
+
+    try:
+        found = place()
+    except OSError as error:  # no home, or no directory for temporary files
+        section.problem(about, str(error), f"set {VARIABLE} to a directory that you can write to")
+        return
+    section.facts[about] = found
+    if found is None:
+        section.problem(about, "this user has no home directory", f"set {VARIABLE} to a directory")
+        return
+    trouble = _trouble_with(Path(found))
+    shown = short_directory(found)
+    if trouble is not None:
+        remedy = f"see to its permissions, or set {VARIABLE} to another directory"
+        section.problem(about, f"{shown} cannot be written to: {trouble}", remedy)
+        return
+    free = _free(Path(found))
+    if free is not None and free < LEAST_SPACE:
+        section.problem(
+            about, f"{shown} has only {size(free)} of space left", "make room, or name another directory"
+        )
+        return
+    section.ok(about, shown if Path(found).is_dir() else f"{shown}, which is made when it is needed")
+
+
+def _trouble_with(directory: Path) -> str | None:
+    """Why nothing can be written there; one that is missing is made in the next above it."""
+    try:
+        nearest = next(each for each in (directory, *directory.parents) if _is_there(each))
+        if not nearest.is_dir():
+            return f"{short_directory(str(nearest))} is not a directory"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"you may not write to {short_directory(str(nearest))}"
+    return None
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _free(directory: Path) -> int | None:
+    nearest = next((each for each in (directory, *directory.parents) if each.is_dir()), None)
+    try:
+        return None if nearest is None else shutil.disk_usage(nearest).free
+    except OSError:
+        return None
+
+
+# The machine: programs that parts of Coupler use where they are found, the terminal, and the language.
+
+
+PATIENCE = 3.0
+"""Seconds that a program has to tell its version."""
+
+LONGEST_VERSION = 60
+"""Characters of what a program says of its version."""
+
+
+class Program(NamedTuple):
+    """A program that is used if it is there."""
+
+    name: str
+    title: str
+    use: str
+    """What is missing without it, as a sentence."""
+    install: str
+
+
+PROGRAMS = (
+    Program(
+        "git",
+        "git",
+        "the coder does not know what has changed in a project",
+        "install git, from https://git-scm.com or by your system's packages",
+    ),
+    Program(
+        "rg",
+        "ripgrep",
+        "the coder searches large projects more slowly",
+        "install ripgrep by your system's packages",
+    ),
+    Program(
+        "node",
+        "node",
+        "agents that npx fetches cannot be started",
+        "install Node.js 20 or newer, from https://nodejs.org or by your system's packages",
+    ),
+    Program(
+        "bwrap",
+        "bubblewrap",
+        "the coder's commands cannot run in a sandbox",
+        "install bubblewrap by your system's packages",
+    ),
+)
+
+
+def examine_surroundings(section: Section, circumstances: Circumstances) -> None:
+    """What is here."""
+    section.ok("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
+    _look_for_programs(section, circumstances)
+    _look_at_sandbox(section, circumstances)
+    _look_at_terminal(section)
+
+
+def _look_for_programs(section: Section, circumstances: Circumstances) -> None:
+    wanted = [each for each in PROGRAMS if each.name != "bwrap" or sys.platform == "linux"]
+    places = {each.name: shutil.which(each.name) for each in wanted}
+    section.facts["programs"] = places
+    ask = partial(_program_version, patience=min(PATIENCE, circumstances.patience))
+    there = [place for place in places.values() if place is not None]
+    with ThreadPoolExecutor(max(1, len(there))) as threads:
+        versions = dict(zip(there, threads.map(ask, there), strict=True))
+    for program in wanted:
+        place = places[program.name]
+        if place is None:
+            section.note(program.title, f"not found: without it {program.use}", program.install)
+        else:
+            section.ok(program.title, ", ".join(filter(None, (versions[place], short_directory(place)))))
+
+
+def _program_version(program: str, patience: float) -> str | None:
+    said = _said_by([program, "--version"], patience)
+    if said is None or not said.stdout.strip():
+        return None
+    line = one_line(said.stdout.decode(errors="replace").strip().splitlines()[0])
+    words = [word for word in line.split() if any(map(str.isdigit, word))]
+    return (words or [line])[0][:LONGEST_VERSION]
+
+
+def _said_by(command: list[str], patience: float) -> subprocess.CompletedProcess[bytes] | None:
+    """What a program writes; one that does not end in time is ended, with all that it has started."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError:
+        return None
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=patience)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return None
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+
+
+def _look_at_sandbox(section: Section, circumstances: Circumstances) -> None:
+    """Containers and hardened systems do not let everybody make one; only a trial tells."""
+    from coupler.config import keys
+
+    setting = circumstances.config[keys.CODER_SANDBOX]
+    section.facts["sandbox"] = setting
+    if setting == "off":
+        return
+    trouble = _trouble_with_sandbox(min(PATIENCE, circumstances.patience))
+    if trouble is None:
+        section.ok("sandbox", f'`coder.sandbox` is "{setting}", and a sandbox can be made')
+    elif setting == "on":
+        section.problem(
+            "sandbox",
+            f'`coder.sandbox` is "on", but {trouble}: the coder runs no command',
+            'mend that, or set `coder.sandbox` to "auto" or "off"',
+        )
+    else:
+        section.note("sandbox", f'`coder.sandbox` is "auto", but {trouble}: commands run without a sandbox')
+
+
+def _trouble_with_sandbox(patience: float) -> str | None:
+    if sys.platform != "linux":
+        return f"there is no sandbox for {sys.platform}"
+    program = shutil.which("bwrap")
+    if program is None:
+        return "bubblewrap is not installed"
+    trial = [program, "--ro-bind", "/", "/", "--unshare-pid", "--", "/bin/sh", "-c", ":"]
+    done = _said_by(trial, patience)
+    if done is None:
+        return "bubblewrap does not answer"
+    if done.returncode == 0:
+        return None
+    why = one_line(done.stderr.decode(errors="replace").strip().partition("\n")[0])
+    return f"bubblewrap does not work here ({why[: LONGEST_VERSION * 2]})"
+
+
+def _look_at_terminal(section: Section) -> None:
+    encoding = locale.getpreferredencoding(False)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    section.facts |= {"encoding": encoding, "is_terminal": is_terminal, "term": os.environ.get("TERM")}
+    if is_terminal:
+        size = shutil.get_terminal_size()
+        kind = one_line(os.environ.get("TERM", "")) or "of an unknown kind"
+        section.ok("terminal", f"{kind}, {size.columns} columns and {size.lines} lines")
+    else:
+        section.ok("terminal", "none: what is written goes to a file or a program")
+    if encoding.lower().replace("-", "") == "utf8":
+        section.ok("language", f"{_language() or 'no language is set'}, {encoding}")
+    else:
+        section.note(
+            "language",
+            f"text is {encoding} here, so that many characters cannot be shown",
+            "set LANG to a language with UTF-8, such as C.UTF-8, or PYTHONUTF8=1",
+        )
+
+
+def _language() -> str | None:
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    return next((one_line(name) for name in names if name), None)

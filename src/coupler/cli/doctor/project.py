@@ -1,18 +1,227 @@
-"""The project that the directory is in: what it is, and what of it is trusted."""
+"""The settings that hold in this directory: which files they come from, and who has set each of them."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
-from coupler.cli.sessions.wording import short_directory
+from coupler.cli.terminal import count, one_line, short_directory
 
 if TYPE_CHECKING:
-    from coupler.cli.doctor.circumstances import Circumstances
-    from coupler.cli.doctor.section import Section
+    from coupler.cli.doctor.doctor import Circumstances, Section
+    from coupler.config import Config, Origin, TrustedFiles
+    from coupler.config.value_kinds import Setting
+    from coupler.providers.catalogue import Entry
+    from coupler.workflow.language.library import Library
 
 
-def examine(section: Section, circumstances: Circumstances) -> None:
+LONGEST_VALUE = 70
+"""Characters of a value."""
+
+OWN_VARIABLES = ("COUPLER_API_KEY", "COUPLER_DELEGATED", "COUPLER_HOME", "COUPLER_LOG", "COUPLER_RELAY_LOGIN")
+"""Those that stand for no key of a coupler.toml."""
+
+
+class Value(NamedTuple):
+    """A key's value, or one entry of a list, with its origin."""
+
+    key: str
+    text: str
+    origin: Origin
+    over: Origin | None = None
+    """The weaker origin whose value does not count because of this one."""
+
+
+def examine_settings(section: Section, circumstances: Circumstances) -> None:
+    """The files, what is wrong with them, and then every value."""
+    _look_at_files(section, circumstances)
+    _look_at_rules(section, circumstances)
+    config = circumstances.config
+    circumstances.keep_secret(_variables(config))
+    values = [*_values(config, circumstances)]
+    section.facts["settings"] = [
+        {"key": key, "value": text, "origin": str(origin), "over": None if over is None else str(over)}
+        for key, text, origin, over in values
+    ]
+    for value in values:
+        over = "" if value.over is None else f", over {_place(value.over)}"
+        section.ok(value.key, f"{value.text} ({_place(value.origin)}{over})")
+    untrusted = {setting.key.name for setting in config.untrusted}
+    for note in config.notes:
+        if note.key not in untrusted:  # that is told of the project
+            section.note(note.key, str(note))
+    _look_at_variables(section)
+
+
+def _look_at_files(section: Section, circumstances: Circumstances) -> None:
+    from coupler.config import ConfigError
+    from coupler.config.lookup import project_files, user_file
+
+    own = user_file(os.environ)
+    files: list[str] = []
+    if own is None:
+        section.note("your file", "there is no home directory for one", "set COUPLER_HOME to a directory")
+    elif os.path.lexists(own):
+        files.append(own)
+        section.ok("your file", short_directory(own))
+    else:
+        section.ok("your file", f"{short_directory(own)} is not there, so the defaults hold")
+    try:
+        projects = (
+            [] if circumstances.directory is None else [*project_files(circumstances.directory, os.environ)]
+        )
+    except (ConfigError, ValueError):
+        projects = []  # told as what is wrong
+    files += [file.path for file in projects]
+    for number, file in enumerate(projects):
+        what = "" if number == 0 else ", from which only what forbids and asks counts"
+        section.ok("project's file", f"{short_directory(file.path)}{what}")
+    section.facts["files"] = files
+    if circumstances.config_error is not None:
+        for problem in circumstances.config_error.problems:
+            section.problem("wrong", problem, "correct it: until then sessions in this project are refused")
+
+
+def _look_at_rules(section: Section, circumstances: Circumstances) -> None:
+    from coupler.agent.permission import rules_of
+
+    try:
+        rules_of(circumstances.config)
+    except ValueError as error:
+        for line in str(error).splitlines():
+            section.problem(
+                "permissions", line, "correct the rule: see the page on permissions of the manual"
+            )
+
+
+def _values(config: Config, circumstances: Circumstances) -> Iterator[Value]:
+    weaker = _weaker(circumstances)
+    for setting in config.settings.values():
+        below = weaker.get(setting.key.name)
+        is_over = below is not None and below.origin != setting.origin and not _adds_up(setting)
+        by_origin: dict[Origin, list[str]] = {}
+        for text, origin in _entries(setting, config):
+            by_origin.setdefault(origin, []).append(_cut(text))
+        for origin, texts in by_origin.items():
+            over = below.origin if is_over and below is not None else None
+            yield Value(setting.key.name, ", ".join(texts), origin, over)
+
+
+def _weaker(circumstances: Circumstances) -> Mapping[str, Setting]:
+    """What would hold without variables: the user's own file and the project's say it."""
+    from coupler.config import ConfigError, load
+    from coupler.config.keys import SCHEMA
+
+    variables = {key.variable for key in SCHEMA.keys}
+    environ = {name: value for name, value in os.environ.items() if name not in variables}
+    try:
+        users = load(None, environ=environ).settings
+        here = load(circumstances.directory, environ=environ, trust=None).settings
+    except ConfigError:
+        return {}
+    stronger = {
+        name: setting
+        for name, setting in here.items()
+        if circumstances.config.settings[name].origin.layer == "environment"
+    }
+    return {**users, **stronger}
+
+
+def _adds_up(setting: Setting) -> bool:
+    return isinstance(setting.key.default, tuple)
+
+
+def _entries(setting: Setting, config: Config) -> Iterator[tuple[str, Origin]]:
+    """The value, or each of those that files have added to a list. What may hold keys is only named."""
+    from coupler.config import Entry
+    from coupler.config.agent_tables import AgentTable
+
+    if not isinstance(setting.value, tuple):
+        yield without_query(str(setting.value)), setting.origin
+        return
+    for each in setting.value:
+        match each:
+            case Entry(text=text, origin=origin):
+                yield text, origin
+            case AgentTable(name=name, origin=origin):
+                yield name, origin
+            case _:
+                yield str(each.name), _origin_of_server(each.name, setting, config)
+
+
+def _origin_of_server(name: str, setting: Setting, config: Config) -> Origin:
+    from coupler.config import ConfigError, Origin
+    from coupler.config.files import read
+    from coupler.config.lookup import user_file
+
+    own = user_file(os.environ)
+    try:
+        user = None if own is None else read(own)
+    except ConfigError:
+        user = None
+    projects = [config.project] if setting.origin.layer == "project" else []
+    for layer, file in (*(("project", each) for each in projects), ("user", user)):
+        place = None if file is None else file.positions.find(("mcp", name))
+        if file is not None and place is not None:
+            return Origin(layer, file.path, place.line)  # type: ignore[arg-type]
+    return setting.origin
+
+
+def _variables(config: Config) -> Iterator[Mapping[str, str]]:
+    """What is given to agents and servers by name: none of it is shown, whatever quotes it."""
+    from coupler.config import keys
+    from coupler.mcp.servers import variables_of
+    from coupler.redaction.sources import looks_secret
+
+    servers = config[keys.MCP]
+    for variables in (*(table.env for table in config[keys.AGENTS]), *variables_of(servers)):
+        yield {name: value for name, value in variables.items() if looks_secret(name)}
+    named = [entry.text for entry in config[keys.SECRET_NAMES]]
+    yield {name: os.environ[name] for name in named if name in os.environ}
+
+
+def _look_at_variables(section: Section) -> None:
+    """Variables of ours that hold, and those that nobody reads."""
+    from difflib import get_close_matches
+
+    from coupler.config.keys import SCHEMA
+    from coupler.runtime.logs import LogSettingError, log_level
+
+    known = [*OWN_VARIABLES, *(key.variable for key in SCHEMA.keys if key.variable)]
+    found = sorted(name for name in os.environ if name.startswith("COUPLER_"))
+    section.facts["variables"] = found
+    for name in found:
+        if name not in known:
+            near = get_close_matches(name, known, n=1, cutoff=0.7)
+            hint = f": did you mean {near[0]}?" if near else ""
+            section.note("variable", f"{one_line(name)} is set, and means nothing{hint}")
+    try:
+        log_level()
+    except LogSettingError as error:
+        section.problem("COUPLER_LOG", str(error), "set it to one of these, or unset it")
+
+
+def _place(origin: Origin) -> str:
+    if origin.file is not None:
+        return short_directory(origin.file) + ("" if origin.line is None else f" line {origin.line}")
+    return str(origin)
+
+
+def without_query(text: str) -> str:
+    """An address without what may be a token in it; any other text as it is."""
+    return text.partition("?")[0] if text.startswith(("http://", "https://")) else text
+
+
+def _cut(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= LONGEST_VALUE else f"{line[: LONGEST_VALUE - 1]}…"
+
+
+# The project that the directory is in: what it is, and what of it is trusted.
+
+
+def examine_project(section: Section, circumstances: Circumstances) -> None:
     """Where it begins, and whether its coupler.toml counts."""
     from coupler.config import ConfigError
     from coupler.config.lookup import is_repository, project_directory
@@ -56,3 +265,143 @@ def _look_at_trust(section: Section, circumstances: Circumstances) -> None:
     )
     section.facts["is_trusted"] = True if needs else None
     section.ok("trust", f"{shown} {'is trusted as it is now' if needs else 'sets nothing that needs it'}")
+
+
+# The workflows that can be run here: whether they are valid, and trusted.
+
+
+MOST_NAMED = 12
+MOST_PROBLEMS = 5
+
+
+def examine_workflows(section: Section, circumstances: Circumstances) -> None:
+    """All of them, as `coupler workflows validate` does."""
+    from coupler.config import ConfigError
+    from coupler.runtime.extras import MissingExtraError
+    from coupler.workflow.errors import need_packages
+
+    directory = circumstances.directory
+    if directory is None:
+        section.note("files", "the directory that you are in was deleted, so only your own could be run")
+        return
+    try:
+        need_packages()
+        from coupler.workflow.language.library import Library
+
+        _look_at(section, Library(directory), circumstances.trust)
+    except MissingExtraError:
+        _tell_missing_packages(section, directory)
+    except ConfigError as error:
+        section.problem("files", error.problems[0], "correct it, or take it away")
+
+
+def _look_at(section: Section, library: Library, trust: TrustedFiles) -> None:
+    from coupler.cli.workflows import checked, relative, rows_of
+
+    rows = rows_of(library, trust)
+    _, problems = checked(library, ())
+    section.facts["workflows"] = [
+        {"name": row.name, "origin": row.origin, "state": row.state, "file": row.file} for row in rows
+    ]
+    if not rows:
+        section.ok("files", "there is none yet: `coupler workflows new NAME` begins one")
+        return
+    errors = [each for each in problems if each.severity == "error"]
+    wrong = {each.position.file for each in errors}
+    valid = [row.name for row in rows if row.state != "broken" and row.file not in wrong]
+    if valid:
+        more = "" if len(valid) <= MOST_NAMED else f" and {len(valid) - MOST_NAMED} more"
+        section.ok("valid", f"{', '.join(valid[:MOST_NAMED])}{more}")
+    for problem in errors[:MOST_PROBLEMS]:
+        sentence = relative(problem, library.directory)
+        section.problem(
+            "invalid", sentence, "correct it; `coupler workflows validate` shows all that is wrong"
+        )
+    if len(errors) > MOST_PROBLEMS:
+        section.note("invalid", f"{count(len(errors) - MOST_PROBLEMS, 'more error')}")
+    warnings = len(problems) - len(errors)
+    if warnings:
+        section.note(
+            "warnings",
+            f"there {'is' if warnings == 1 else 'are'} {count(warnings, 'warning')}",
+            "see them with `coupler workflows validate`",
+        )
+    untrusted = [row.name for row in rows if row.state == "not trusted"]
+    if untrusted:
+        section.note(
+            "trust",
+            f"{', '.join(untrusted[:MOST_NAMED])} cannot be run by name until trusted",
+            "read the files, then run `coupler trust`",
+        )
+
+
+def _tell_missing_packages(section: Section, directory: str) -> None:
+    """Who has workflows needs the packages; to everybody else it is no news."""
+    from coupler.cli.doctor.installation import install_command
+    from coupler.config import ConfigError
+    from coupler.config.lookup import project_workflows, workflows_directory
+
+    remedy = f"run `{install_command('workflows')}`"
+    own = workflows_directory(os.environ)
+    try:
+        there = project_workflows(directory, os.environ)
+    except ConfigError:
+        there = None
+    if there is not None or (own is not None and os.path.isdir(own)):  # noqa: PTH112
+        place = one_line(there.path if there is not None else own or "")
+        section.problem(
+            "packages",
+            f"there are workflows in {place}, and the packages that run them are not installed",
+            remedy,
+        )
+    else:
+        section.note("packages", "the packages that run workflows are not installed", remedy)
+
+
+# The agents that can be called by name, and which of them can be started here.
+
+
+def examine_agents(section: Section, circumstances: Circumstances) -> None:
+    """All of the catalogue, and those of a coupler.toml. None is started, as `coupler agents doctor` does."""
+    from coupler.providers.catalogue import joined
+
+    found: dict[str, list[str]] = {"installed": [], "fetched": [], "native": [], "missing": []}
+    configured: list[str] = []
+    for entry in joined(circumstances.config).values():
+        state = _state(entry)
+        found[state].append(entry.name)
+        if state == "missing" and entry.origin is not None:
+            _tell_missing(section, entry)
+            configured.append(entry.name)
+    section.facts |= found
+    native = [f"{name} (without ACP)" for name in found["native"]]
+    there = ", ".join((*found["installed"], *native))
+    section.ok("installed", there or "none")
+    if found["fetched"]:
+        section.ok("fetched", f"{', '.join(found['fetched'])}, when they are first used")
+    others = [name for name in found["missing"] if name not in configured]
+    if others:
+        section.ok("others", f"{', '.join(others)}: `coupler agents` says how to install them")
+
+
+def _state(entry: Entry) -> str:
+    from coupler.client.errors import AgentError
+    from coupler.providers.catalogue import choose, is_installed
+
+    try:
+        chosen = choose(entry)
+    except AgentError:
+        return "missing"
+    if chosen.form == "native":
+        return "native"
+    if chosen.is_fetched:
+        return "fetched"
+    return "installed" if chosen.command and is_installed(chosen.command[0]) else "missing"
+
+
+def _tell_missing(section: Section, entry: Entry) -> None:
+    program = entry.programs[0][0] if entry.programs else None
+    sentence = entry.install if program is None else f"its program {one_line(program)} is not found"
+    section.problem(
+        one_line(entry.name), sentence, f"install it, or correct the command: it is set in {entry.origin}"
+    )

@@ -1,28 +1,182 @@
-"""Questions of workflows at a terminal: a yes or no, a value, a message, and what becomes of a step.
-
-Each has its sign and its step before it, and what strangers wrote is indented behind: no text can pass for a
-question of another step, or for an answer.
-"""
+"""Who answers what a workflow asks on a command line: its options, somebody at the terminal, or nobody."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from difflib import get_close_matches, unified_diff
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from coupler.cli.run.answers import NO, YES
-from coupler.cli.sessions.wording import clean, one_line
+from coupler.cli.terminal import clean, one_line
 from coupler.runtime.threads import in_thread
-from coupler.workflow.engine.front import Answer, Approval
-from coupler.workflow.errors import InputError
+from coupler.schema.v1 import Diff
+from coupler.workflow.engine.front import Answer, Approval, Front
+from coupler.workflow.errors import InputError, Parked
 from coupler.workflow.language.inputs import as_input
+from coupler.workflow.language.model import Approve, Ask, Converse, Step, all_steps, lists_of
 
 if TYPE_CHECKING:
-    from coupler.cli.question_terminal import QuestionTerminal
+    from coupler.cli.chat.dialogs import Dialogs
+    from coupler.cli.run.progress import Screen
+    from coupler.cli.terminal import QuestionTerminal
+    from coupler.client.elicitation import FormAnswer, FormRequest, UrlRequest
+    from coupler.events import ToolCall
+    from coupler.workflow.engine.front import Wish
     from coupler.workflow.engine.performers import Choice
+    from coupler.workflow.journal.run_events import Place
+    from coupler.workflow.language.library import Bundle
     from coupler.workflow.language.model import Input, InputType, Json
+
+
+class CommandFront(Front):
+    """Answers by options first; then somebody is asked, or the run waits for somebody."""
+
+    def __init__(
+        self,
+        screen: Screen,
+        terminal: QuestionTerminal | None,
+        answers: GivenAnswers,
+        approval: bool | None,
+        cwd: str,
+    ) -> None:
+        self._screen = screen
+        self._terminal = terminal
+        self._answers = answers
+        self._approval = approval
+        self._cwd = cwd
+        self._talking: Place | None = None
+        """The conversation that goes on."""
+
+    @property
+    def is_present(self) -> bool:
+        return self._terminal is not None and self._approval is None
+
+    @property
+    def shows_forms(self) -> bool:
+        return self._terminal is not None
+
+    @property
+    def shows_pages(self) -> bool:
+        return self._terminal is not None
+
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
+        # What is given for a conversation are messages, and no answers to what its agent wishes.
+        given = self._answers.approval_for(place) if wish is None else None
+        given = self._approval if given is None else given
+        if given is not None:
+            return Approval(given, "option")
+        if self._terminal is None:
+            return Approval(bool(default), "nobody" if default is None else "default")
+        async with self._screen.aside(), self._terminal.turn():
+            shown = self._screen.mask(question)
+            approval = await ask_permission(self._terminal, str(place), shown, default, self._further(wish))
+        if approval is None:
+            raise Parked(f"{place} waits for a yes or no: resume it at a terminal, or with --yes or --no")
+        return approval
+
+    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+        given = self._answers.text_for(place)
+        if given is not None:
+            return Answer(given, as_input(answer, given, self._cwd), "option")
+        if self._terminal is None and answer.default is not msgspec.UNSET:
+            return default_answer(answer, self._cwd)
+        if self._terminal is None:
+            raise _waiting(place, "an answer")
+        async with self._screen.aside(), self._terminal.turn():
+            shown = self._screen.mask(question)
+            asked = await ask_value(self._terminal, str(place), shown, answer, self._cwd)
+        if asked is None:
+            raise _waiting(place, "an answer")
+        return asked
+
+    async def message(self, place: Place, reply: str) -> str | None:
+        if self._answers.has_messages(place):
+            message = self._answers.next_message(place)
+            return None if message in (None, "", DONE) else message
+        if self._terminal is None:
+            raise _waiting(place, "a message")
+        shown = None if self._screen.tells_texts else self._screen.mask(reply)
+        is_first, self._talking = self._talking != place, place
+        async with self._screen.aside(), self._terminal.turn():
+            return await ask_message(self._terminal, str(place), shown, has_hint=is_first)
+
+    async def fill_in(self, place: Place, form: FormRequest, call: str | None) -> FormAnswer:
+        shown = msgspec.structs.replace(form, message=self._named(place, form.message))
+        async with self._dialogs() as dialogs:
+            return False if dialogs is None else await dialogs.form(shown)
+
+    async def open_page(self, place: Place, page: UrlRequest, call: str | None) -> bool | None:
+        shown = msgspec.structs.replace(page, message=self._named(place, page.message))
+        async with self._dialogs() as dialogs:
+            return False if dialogs is None else await dialogs.page(shown)
+
+    async def choose(self, place: Place, title: str) -> Choice:
+        """What becomes of a step, in a run that goes step by step."""
+        assert self._terminal is not None
+        async with self._screen.aside(), self._terminal.turn():
+            choice = await ask_choice(self._terminal, str(place), self._screen.mask(title))
+        return "stop" if choice is None else choice
+
+    @asynccontextmanager
+    async def _dialogs(self) -> AsyncIterator[Dialogs | None]:
+        """For what an agent asks; None if nobody is there."""
+        if self._terminal is None:
+            yield None
+            return
+        # Imported on use: few agents ask.
+        from coupler.cli.chat.dialogs import Dialogs
+        from coupler.cli.chat.plain import FormFront
+
+        async with self._screen.aside(), self._terminal.turn():
+            yield Dialogs(FormFront(self._terminal))
+
+    def _named(self, place: Place, message: str) -> str:
+        return f"{place}: {self._screen.mask(message)}"
+
+    def _further(self, wish: Wish | None) -> Further:
+        """What is shown of a wish besides the question; secrets are never kept, nor shown."""
+        if wish is None:
+            return Further()
+        offers = (wish.offer(approved=True), wish.offer(approved=False))
+        always, never = (
+            None if offer is None or self._screen.mask(offer.text) != offer.text else offer.text
+            for offer in offers
+        )
+        return Further(self._screen.mask(changes_in(wish.tool_call)), always, never)
+
+
+class RehearsalFront(Front):
+    """Of a dry run, in which nobody is asked: what would be asked is told by the steps."""
+
+    async def approve(
+        self, place: Place, question: str, default: bool | None, wish: Wish | None = None
+    ) -> Approval:
+        return Approval(True, "default")
+
+    async def ask(self, place: Place, question: str, answer: Input) -> Answer:
+        raise Parked(f"{place} would ask")
+
+    async def message(self, place: Place, reply: str) -> str | None:
+        return None
+
+
+def _waiting(place: Place, what: str) -> Parked:
+    return Parked(f"{place} waits for {what}: resume it at a terminal, or with --answer '{place}=TEXT'")
+
+
+# Questions of workflows at a terminal: a yes or no, a value, a message, and what becomes of a step.
+#
+# Each has its sign and its step before it, and what strangers wrote is indented behind: no text can pass for
+# a question of another step, or for an answer.
+
 
 DONE = "/done"
 """What leaves a conversation."""
@@ -191,3 +345,138 @@ def _show_reply(terminal: QuestionTerminal, name: str, reply: str | None, *, has
     hint = f" ({DONE} or Ctrl-D leaves, \\ at the end of a line goes on below)" if has_hint else ""
     lines = [] if reply is None else [f"  {line}".rstrip() for line in clean(reply).strip().split("\n")]
     terminal.write("\n".join([f"{one_line(name)}:{hint}", *lines, ""]))
+
+
+# What was answered before anybody asked: `--answer STEP=TEXT` and `--mock STEP=FILE`, held against steps.
+#
+# A step is named by its id, or by its path where ids repeat, as `fixes[2].fix`.
+
+
+YES = frozenset({"y", "yes", "true", "allow"})
+NO = frozenset({"n", "no", "false", "deny"})
+
+MOST_NAMED = 10
+"""Steps that a sentence names."""
+
+
+class GivenAnswers:
+    """Texts by steps; each message of a conversation is given out once."""
+
+    def __init__(self, given: Sequence[tuple[str, str]]) -> None:
+        self._texts: dict[str, list[str]] = {}
+        for name, text in given:
+            self._texts.setdefault(name, []).append(text)
+
+    def check(self, bundle: Bundle, cwd: str) -> None:
+        """Raise InputError for what answers nothing, or what the step cannot take."""
+        by_id = _steps_by_id(bundle)
+        asking = {name: steps for name, steps in by_id.items() if any(map(_asks, steps))}
+        for name, texts in self._texts.items():
+            steps = [step for step in asking.get(id_in(name), ()) if _asks(step)]
+            if not steps:
+                raise InputError(_unknown("--answer", name, asking, "no step of that name asks anything"))
+            for step in steps:
+                _check_texts(step, name, texts, cwd)
+
+    def text_for(self, place: Place) -> str | None:
+        """The answer to the question of a step."""
+        texts = self._at(place)
+        return texts[0] if texts else None
+
+    def approval_for(self, place: Place) -> bool | None:
+        """The same as a yes or no."""
+        text = self.text_for(place)
+        return None if text is None else text.strip().lower() in YES
+
+    def has_messages(self, place: Place) -> bool:
+        """Whether something was given for a conversation, said already or not."""
+        return self._at(place) is not None
+
+    def next_message(self, place: Place) -> str | None:
+        """The next thing to say; None after the last one."""
+        texts = self._at(place)
+        return texts.pop(0) if texts else None
+
+    def _at(self, place: Place) -> list[str] | None:
+        for name in (str(place), place.path, id_in(place.path)):
+            if name in self._texts:
+                return self._texts[name]
+        return None
+
+
+def mocks_of(given: Mapping[str, str], bundle: Bundle) -> dict[str, Path]:
+    """Files by the steps whose results they stand for; raises InputError."""
+    by_id = _steps_by_id(bundle)
+    for name, file in given.items():
+        if id_in(name) not in by_id:
+            raise InputError(_unknown("--mock", name, by_id, "there is no step of that name"))
+        if not Path(file).is_file():
+            raise InputError(f"--mock {name}: there is no file {file}")
+    return {name: Path(file) for name, file in given.items()}
+
+
+def _steps_by_id(bundle: Bundle) -> dict[str, list[Step]]:
+    steps: dict[str, list[Step]] = {}
+    for workflow in bundle.workflows:
+        for listed in lists_of(workflow):
+            for step in all_steps(listed):
+                steps.setdefault(step.id, []).append(step)
+    return steps
+
+
+def _asks(step: Step) -> bool:
+    return isinstance(step, Ask | Converse | Approve)
+
+
+def id_in(name: str) -> str:
+    """The step's own id at the end of a path, without the number of a visit."""
+    return re.split(r"[./]", name)[-1].partition("#")[0]
+
+
+def _check_texts(step: Step, name: str, texts: Sequence[str], cwd: str) -> None:
+    if len(texts) > 1 and not isinstance(step, Converse):
+        raise InputError(f"--answer {name}: it is asked once: give one answer")
+    match step:
+        case Ask():
+            try:
+                as_input(step.answer, texts[0], cwd)
+            except InputError as error:
+                raise InputError(f"--answer {name}: {error}") from None
+        case Approve() if texts[0].strip().lower() not in YES | NO:
+            raise InputError(f"--answer {name}: answer with yes or no")
+
+
+def _unknown(option: str, name: str, known: Iterable[str], reason: str) -> str:
+    names = [*known]
+    near = get_close_matches(id_in(name), names, 1)
+    if near:
+        return f"{option} {name}: {reason}: did you mean {near[0]}?"
+    listed = ", ".join(names[:MOST_NAMED]) + (" …" if len(names) > MOST_NAMED else "")
+    return f"{option} {name}: {reason}" + (f": there is {listed}" if listed else "")
+
+
+# What a tool call would change in files, as lines that a person reads before agreeing to it.
+
+
+MOST_LINES = 200
+"""Lines of all changes that are shown."""
+
+LONGEST_TEXT = 1024 * 1024
+"""Characters of a file, old and new, that are compared: it takes time."""
+
+
+def changes_in(call: ToolCall) -> str:
+    """All of them, as unified diffs; that there is more is told, for nobody may agree to what is hidden."""
+    lines = [line for item in call.content if isinstance(item, Diff) for line in _compared(item)]
+    left = len(lines) - MOST_LINES
+    return "\n".join([*lines[:MOST_LINES], f"… and {left} lines more"] if left > 0 else lines)
+
+
+def _compared(change: Diff) -> Iterator[str]:
+    old = change.old_text if isinstance(change.old_text, str) else ""
+    if len(old) + len(change.new_text) > LONGEST_TEXT:
+        yield f"{change.path}: the change is too long to show"
+        return
+    yield f"{'changes' if isinstance(change.old_text, str) else 'creates'} {change.path}"
+    compared = unified_diff(old.splitlines(), change.new_text.splitlines(), lineterm="", n=2)
+    yield from islice(compared, 2, None)

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from coupler.client.errors import AgentError
-from coupler.client.pool import LOAD, RESUME
+from coupler.client.kept_sessions import LOAD, RESUME
 from coupler.client.remote import OpeningOptions, RemoteAgent
 from coupler.client.session import RemoteSession
 from coupler.permission.engine import Choices

@@ -20,9 +20,10 @@ import msgspec
 from msgspec.structs import replace
 
 from coupler.agent.permission import rules_of
+from coupler.client.actions import UNREADABLE, action_of
 from coupler.client.errors import AgentError
 from coupler.client.policy import PermissionRequest
-from coupler.client.rules import READING_KINDS, UNREADABLE, Rules, action_of, is_reading
+from coupler.client.rules import READING_KINDS, Rules, is_reading
 from coupler.events import ToolCall
 from coupler.mcp.functions import text_result
 from coupler.mcp.package import load_reception

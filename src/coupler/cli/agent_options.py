@@ -1,0 +1,216 @@
+"""The agent that a command was given: a name of the catalogue or a command line, as what can be started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from coupler.cli.exit_codes import AUTH_REQUIRED, FAILED, refuse
+from coupler.cli.terminal import json_of
+
+if TYPE_CHECKING:
+    from coupler.client.errors import AgentError
+    from coupler.client.policy import Decide, Policy
+    from coupler.providers.catalogue import Entry
+    from coupler.schema.v1 import McpServer
+
+
+class Startable(NamedTuple):
+    """An agent's command, and what the catalogue knows about it."""
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    entry: Entry | None = None
+
+
+def startable_agent(agent: str, program: str) -> Startable:
+    """The agent's ACP form; if there is none here, the program ends with a sentence."""
+    from coupler.client.errors import AgentError
+    from coupler.client_api import startable
+    from coupler.providers.catalogue import chosen_for
+    from coupler.runtime.environment import SpawnError, split_command
+
+    try:
+        chosen = chosen_for(agent, ".")
+        if chosen is not None and chosen.form == "native":
+            refuse(_without_acp(agent, chosen.entry, program), program, FAILED)
+        if chosen is not None:
+            return Startable(agent, chosen.command, chosen.entry.env, chosen.entry)
+        return Startable(agent, (*split_command(startable(agent)),), {})
+    except (AgentError, SpawnError) as error:
+        refuse(str(error), program, FAILED)
+
+
+def _without_acp(agent: str, entry: Entry, program: str) -> str:
+    """Why nothing is done with an agent that would be driven without ACP here, and what to do instead."""
+    from coupler.providers.catalogue import ENTRIES as PROVIDERS
+
+    name = shlex.quote(agent)
+    lines = [f"{entry.title} is driven without ACP here, and `{program}` is for ACP forms."]
+    if entry.command is not None and not agent.endswith(":native"):
+        lines.append(f"Its ACP form is not installed. {entry.install}")
+    elif entry.command is not None:
+        lines.append(f"`{program} {shlex.quote(entry.name)}` takes its ACP form.")
+    needed = PROVIDERS[entry.native].install if entry.native is not None else entry.install
+    lines.append(f'`coupler exec {name} "hello"` shows whether it answers. If it does not: {needed}')
+    return " ".join(lines)
+
+
+def command_of(agent: str, cwd: str) -> str | Sequence[str]:
+    """What is started for a name or a command line: a session belongs to one form of an agent."""
+    from coupler.client_api import named
+
+    meant = named(agent, cwd=cwd)
+    if meant is None:
+        return agent
+    return meant.target if isinstance(meant.target, list) else f"{agent}, native"
+
+
+def advice(error: AgentError, agent: str) -> str | None:
+    """What to do about an agent that failed, if it is not in the error; `agent` is as it was given."""
+    if error.code == AUTH_REQUIRED:
+        return f"It wants a login: run `coupler login {shlex.quote(agent)}`"
+    if error.kind == "initialize":
+        return _advice_on_starting(error, agent)
+    is_name = len(agent.split()) == 1 and os.sep not in agent
+    if error.kind == "spawn" and is_name and "was not found" in error.message:
+        return "If an agent of the catalogue is meant: `coupler agents` lists them"
+    return None
+
+
+def _advice_on_starting(error: AgentError, agent: str) -> str:
+    """For a program that does not speak ACP, or not as it was started."""
+    entry = _entry_of_program(agent)
+    lines = []
+    if entry is not None and entry.name != agent.partition(":")[0]:
+        lines.append(f"{entry.title} is in the catalogue: give its name, {entry.name}, instead of a command")
+    elif entry is None and not error.stderr.strip():
+        lines.append(
+            "Most agents speak ACP only if they are started with a word such as `acp` or `--acp`; "
+            "`coupler agents` lists those that can be given by name"
+        )
+    lines.append(f"`coupler agents doctor {shlex.quote(agent)}` tells what is wrong with it")
+    return "\n".join(lines)
+
+
+def _entry_of_program(agent: str) -> Entry | None:
+    """The agent of the catalogue that has this name, or whose program the command line starts."""
+    from coupler.config.lookup import ConfigError
+    from coupler.providers.catalogue import entries
+    from coupler.runtime.environment import SpawnError, split_command
+
+    try:
+        program = Path(split_command(agent)[0]).stem
+        known = entries()
+    except (ConfigError, SpawnError, IndexError):
+        return None
+    by_program = {command[0]: entry for entry in known.values() for command in entry.programs}
+    return known.get(agent.partition(":")[0]) or known.get(program) or by_program.get(program)
+
+
+# What the options about permissions mean: a policy; and which of them an agent cannot be kept to.
+
+
+PERMISSIONS = ("allow-reads", "allow-all", "deny-all", "ask")
+
+
+def policy_of(permissions: str, allow: Sequence[str], deny: Sequence[str], callback: Decide | None) -> Policy:
+    """The policy; the callback is who `ask` asks. Raises ValueError for options that do not go together."""
+    from coupler.client.policy import Policy
+
+    if not allow and not deny:
+        return Policy.named(permissions, callback)
+    match permissions:
+        case "deny-all":
+            raise ValueError(
+                "--permissions deny-all denies everything: leave it out to use --allow and --deny"
+            )
+        case "allow-all" if allow:
+            raise ValueError("--permissions allow-all allows everything: leave it out to use --allow")
+        case "allow-all":
+            return Policy.allow_all(but=deny)
+    # Without somebody to ask, what no rule decides is denied, but for reads of the session's files.
+    rules = Policy.patterns(allow=allow, deny=deny, callback=callback if permissions == "ask" else None)
+    if permissions == "ask" and callback is None and not allow:
+        return Policy.deny_all()  # nobody is there to ask, and a rule against something allows nothing
+    return rules
+
+
+def refuse_unhonoured(
+    agent: str,
+    cwd: str,
+    *,
+    allow: Sequence[str],
+    deny: Sequence[str],
+    files: str | None,
+    terminals: bool,
+) -> None:
+    """Raise ValueError for options that an agent could not be kept to, for it asks for nothing."""
+    given = {"--allow": allow, "--deny": deny, "--files": files, "--terminals": terminals}
+    unhonoured = [name for name, value in given.items() if value]
+    if not unhonoured:
+        return
+    from coupler.client.errors import AgentError
+    from coupler.client_api import confinement_of, named
+
+    try:
+        meant = named(agent, cwd=cwd)
+    except AgentError:
+        return  # the start itself will say what is wrong
+    confinement = None if meant is None else confinement_of(meant.target)
+    if confinement is not None:
+        raise ValueError(
+            f"{confinement.agent} asks for nothing, and reads, writes and runs commands by itself, so that "
+            f"it cannot be kept to {' and '.join(unhonoured)}: use --permissions allow-reads or allow-all, "
+            "or --mode, or its ACP form"
+        )
+
+
+# The MCP servers that `--mcp` names, for an agent to be given.
+
+
+def servers_of(values: Sequence[str], program: str) -> tuple[McpServer, ...]:
+    """MCP servers: NAME=COMMAND, NAME=URL, or a JSON file with `mcpServers`."""
+    if not values:
+        return ()
+    from coupler.config.agent_tables import ServerTables
+    from coupler.config.files import COMMAND_LINE
+    from coupler.config.value_kinds import Source, WrongValueError
+
+    tables: dict[str, Any] = {}
+    for value in values:
+        tables.update(_tables(value, program))
+    source = Source(COMMAND_LINE, home=os.environ.get("HOME"))
+    try:
+        return ServerTables().read(tables, source)
+    except WrongValueError as error:
+        refuse(f"--mcp: {'.'.join(map(str, error.below))} {error}", program)
+
+
+def _tables(value: str, program: str) -> dict[str, Any]:
+    name, equals, target = value.partition("=")
+    if not equals or os.sep in name:
+        return _tables_in(value, program)
+    if target.startswith(("http://", "https://")):
+        return {name: {"url": target}}
+    try:
+        words = shlex.split(target)
+    except ValueError as error:
+        refuse(f"--mcp {name}: the command cannot be split: {error}", program)
+    if not words:
+        refuse(f"--mcp {name}: it needs a command or an address after the =", program)
+    return {name: {"command": words[0], "args": words[1:]}}
+
+
+def _tables_in(file: str, program: str) -> dict[str, Any]:
+    if not Path(file).is_file():
+        refuse(f"--mcp takes NAME=COMMAND, NAME=URL or a JSON file; there is no file {file!r}", program)
+    read = json_of(file, "--mcp", program)
+    servers = read.get("mcpServers", read) if isinstance(read, dict) else None
+    if not isinstance(servers, dict):
+        refuse(f"{file} names no MCP servers: it must be an object with `mcpServers`", program)
+    return servers

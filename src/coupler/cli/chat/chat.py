@@ -1,0 +1,733 @@
+"""`coupler chat`: the command, its options, and the choice between a terminal and plain lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+import msgspec
+
+from coupler.cli.agent_options import PERMISSIONS, advice, policy_of, refuse_unhonoured, servers_of
+from coupler.cli.chat import input_line
+from coupler.cli.chat.dialogs import Interrupted, Left
+from coupler.cli.chat.input_line import (
+    Message,
+    Mistake,
+    Order,
+    Scene,
+    Suggestion,
+    attached,
+    suggestions,
+    understood,
+)
+from coupler.cli.chat.rendering import Listing, Part, Planned, Remark
+from coupler.cli.exit_codes import BROKEN_PIPE, INTERRUPTED, TERMINATED, code_of_error
+from coupler.cli.main import (
+    ALLOW,
+    CWD,
+    DENY,
+    FILES,
+    MCP,
+    MODE,
+    MODEL,
+    OPTION,
+    RECORD,
+    TERMINALS,
+    pairs,
+    signals_heard,
+)
+from coupler.cli.terminal import clean, one_line
+from coupler.client.errors import AgentError
+from coupler.client.observation import AgentEnded, Observation, Received
+from coupler.client.remote import RemoteAgent, SessionOptions
+from coupler.client.session import RemoteSession
+from coupler.events import ToolCall
+from coupler.runtime.extras import MissingExtraError, need
+from coupler.schema.methods import offers
+from coupler.schema.v1 import Content, SessionInfo, Terminal, TextContent
+
+if TYPE_CHECKING:
+    from coupler.cli.chat.dialogs import Front
+    from coupler.cli.chat.line_editor import TerminalFront
+    from coupler.cli.chat.plain import PlainFront
+    from coupler.client.policy import Policy
+    from coupler.schema.v1 import McpServer
+
+
+PROGRAM = "coupler chat"
+
+
+@dataclass(frozen=True)
+class ChatOptions:
+    """The options as they were given."""
+
+    agent: str
+    cwd: str
+    resume: str | None
+    latest: bool
+    model: str | None
+    mode: str | None
+    options: dict[str, str]
+    permissions: str | None
+    allow: Sequence[str]
+    deny: Sequence[str]
+    files: Literal["none", "read", "write"] | None
+    terminals: bool
+    mcp_servers: Sequence[McpServer]
+    record: str | None
+    env: dict[str, str]
+    plain: bool
+
+
+@click.command(
+    short_help="Talk to an agent in this terminal.",
+    context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
+)
+@click.argument("agent")
+@CWD
+@click.option("--resume", metavar="ID", help="Go on with this earlier session.")
+@click.option("--continue", "latest", is_flag=True, help="Go on with the latest session in this directory.")
+@MODEL
+@MODE
+@OPTION
+@MCP
+@click.option(
+    "--permissions",
+    type=click.Choice(PERMISSIONS),
+    help="What the agent may do of what it asks for.  [default: ask; deny-all without a terminal]",
+)
+@ALLOW
+@DENY
+@FILES
+@TERMINALS
+@RECORD
+@click.option(
+    "--env",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=VALUE",
+    help="Set a variable for the agent; may be repeated.",
+)
+@click.option("--plain", is_flag=True, help="Read lines and print text, even in a terminal.")
+def chat(**given: Any) -> None:
+    """Talk to an agent in this terminal.
+
+    AGENT is a name of the catalogue (`coupler agents` lists them) or a command
+    line in one word.
+
+    /help lists what can be typed. Ctrl-C cancels the turn, twice within a
+    second leaves; Ctrl-D leaves.
+
+    Without a terminal each line of stdin is a prompt, and the agent's text goes
+    to stdout: then nobody is asked, and what --permissions does not allow is
+    denied.
+
+    \b
+    Examples:
+      coupler chat coder
+      coupler chat "opencode acp" --continue
+
+    Exit codes: 0 when you leave, 2 for wrong usage, 130 for Ctrl-C twice, else
+    those of `coupler exec`: 8 if the agent died, 9 if it cannot be started, 10
+    if it wants a login.
+    """
+    given["mcp_servers"] = servers_of(given.pop("mcp"), PROGRAM)
+    given["cwd"] = str(Path(given["cwd"]).absolute())
+    options = ChatOptions(**given)
+    if not options.agent.strip():
+        raise click.UsageError("say which agent to talk to: a name of the catalogue, or a command line")
+    if options.resume is not None and options.latest:
+        raise click.UsageError("--resume names a session and --continue takes the latest: use one of them")
+    try:
+        refuse_unhonoured(
+            options.agent,
+            options.cwd,
+            allow=options.allow,
+            deny=options.deny,
+            files=options.files,
+            terminals=options.terminals,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    sys.exit(_exit_code(options))
+
+
+def _exit_code(options: ChatOptions) -> int:
+    try:
+        return asyncio.run(_talk(options))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+async def _talk(options: ChatOptions) -> int:
+    from coupler.cli.chat.dialogs import Dialogs
+    from coupler.cli.chat.plain import PlainFront
+    from coupler.client.errors import AgentError
+    from coupler.client_api import connect
+
+    cwd = options.cwd
+    front = _front(options, cwd, lambda: sittings)
+    dialogs = Dialogs(front, lambda: conversation.interrupt())
+    try:
+        agent = connect(
+            options.agent,
+            cwd=cwd,
+            env=options.env or None,
+            files=options.files,
+            terminals=options.terminals,
+            on_form=dialogs.form if front.can_ask else None,
+            on_url=dialogs.page if front.can_ask else None,
+            on_event=lambda observation: conversation.notice(observation),
+            record=options.record,
+        )
+    except AgentError as error:
+        front.show(spoken_error(error, options.agent))
+        return code_of_error(error)
+    try:
+        callback = dialogs.permission if front.can_ask else None
+        policy = policy_of(options.permissions or "ask", options.allow, options.deny, callback)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    sittings = Sittings(agent, front, _session_options(options, policy), cwd)
+    conversation = Conversation(agent, sittings, front, options.agent)
+    with signals_heard(_reaction(front)), _logs_shown(front):
+        try:
+            code = await conversation.hold(options.resume, options.latest)
+        except asyncio.CancelledError:
+            return TERMINATED
+    return BROKEN_PIPE if isinstance(front, PlainFront) and front.is_unread else code
+
+
+def _front(options: ChatOptions, cwd: str, sittings: Callable[[], Sittings]) -> PlainFront | TerminalFront:
+    """A terminal if there is one that can do what is needed, and what draws on it is installed."""
+    from coupler.cli.chat.rendering import Transcript
+
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    if is_terminal and not options.plain:
+        try:
+            need("prompt_toolkit", extra="chat", feature="The terminal's line editor")
+        except MissingExtraError as error:
+            sys.stderr.write(f"{error}\nUntil then there are plain lines, and nobody is asked.\n")
+        else:
+            from coupler.cli.chat.line_editor import History, TerminalFront
+
+            return TerminalFront(
+                Transcript(),
+                cwd=cwd,
+                status=lambda: sittings().status(),
+                suggest=lambda before: sittings().suggest(before),
+                history=History.of(cwd),
+            )
+    from coupler.cli.chat.plain import PlainFront
+
+    return PlainFront(Transcript())
+
+
+def _session_options(options: ChatOptions, policy: Policy) -> SessionOptions:
+    from coupler.client.remote import SessionOptions
+
+    wanted = SessionOptions(permissions=policy, mcp_servers=options.mcp_servers)
+    if options.model is not None:
+        wanted["model"] = options.model
+    if options.mode is not None:
+        wanted["mode"] = options.mode
+    if options.options:
+        wanted["options"] = options.options
+    return wanted
+
+
+def _reaction(front: PlainFront | TerminalFront) -> Callable[[int], object]:
+    """SIGINT interrupts what goes on; SIGTERM, and a terminal that is closed, end it in order."""
+    task = asyncio.current_task()
+    assert task is not None
+    return lambda number: front.signalled() if number == signal.SIGINT else task.cancel()
+
+
+@contextlib.contextmanager
+def _logs_shown(front: Front) -> Iterator[None]:
+    """Warnings of the log are remarks of the conversation: written past it, they would spoil the screen."""
+    if not front.can_ask:
+        yield
+        return
+    handler = ShownLogs(front, asyncio.get_running_loop())
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+# A conversation from its first line to its last: what is typed goes to the agent or to chat itself.
+
+
+TWICE = 1.0
+"""Seconds within which a second Ctrl-C leaves."""
+
+NEVER = float("-inf")
+
+ENDED = AgentError("died", "the agent has ended")
+
+
+class Leave(Exception):  # noqa: N818 - nothing has failed
+    """The conversation is over; the code is the command's."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Conversation:
+    """One agent, one session at a time, and whoever sits in front."""
+
+    def __init__(self, agent: RemoteAgent, sittings: Sittings, front: Front, name: str) -> None:
+        """`name` is what the agent was called on the command line."""
+        self._agent = agent
+        self._sittings = sittings
+        self._front = front
+        self._name = name
+        self._interrupted_at = NEVER
+        self._ending: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[Any] | None = None
+        self._is_left_at_once = False
+        self._is_reading = False
+        self._explaining: asyncio.Task[None] | None = None
+
+    async def hold(self, resume: str | None, latest: bool) -> int:
+        """Talk until somebody leaves; return the command's exit code."""
+        self._task = asyncio.current_task()
+        try:
+            return await self._held(resume, latest)
+        except AgentError as error:
+            self._front.show(spoken_error(error, self._name))
+            return code_of_error(error)
+        except asyncio.CancelledError:
+            if not self._is_left_at_once:
+                raise
+            return INTERRUPTED
+
+    def notice(self, observation: Observation) -> None:
+        """Take in what happens. That the agent ends is told at once where nobody waits for its answer."""
+        self._sittings.notice(observation)
+        if isinstance(observation, AgentEnded) and self._is_reading:
+            self._explain_early()
+
+    def interrupt(self) -> None:
+        """Ctrl-C while the agent works: the first cancels the turn, one right after it leaves."""
+        if not self._sittings.is_open:
+            self._leave_at_once()
+        elif self._is_second_interrupt():
+            self._is_left_at_once = True
+            self._agent.kill()
+        else:
+            cancelling = self._sittings.session.cancel()
+            self._ending.append(asyncio.get_running_loop().create_task(cancelling))
+
+    async def _held(self, resume: str | None, latest: bool) -> int:
+        async with AsyncExitStack() as stack:
+            with self._front.working(self._leave_at_once):
+                await stack.enter_async_context(self._agent)
+            stack.push_async_callback(self._ended)
+            try:
+                await self._open(lambda: self._sittings.first(resume, latest))
+                while True:
+                    await self._take_line()
+            except Leave as leave:
+                return leave.code
+
+    async def _ended(self) -> None:
+        """Wait for the cancels and the end that were begun."""
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    async def _take_line(self) -> None:
+        self._is_reading = True
+        if self._sittings.session.is_over:
+            self._explain_early()
+        try:
+            line = await self._front.read()
+        except Left:
+            raise Leave from None
+        except Interrupted:
+            if self._is_second_interrupt():
+                raise Leave(INTERRUPTED) from None
+            self._tell("Ctrl-C again leaves; Ctrl-D does, too.")
+            return
+        finally:
+            self._is_reading = False
+        match understood(line, [command.name for command in self._sittings.session.commands]):
+            case Message(""):
+                return
+            case Message(text):
+                await self._say(text)
+            case Order() as order:
+                await self._obey(order)
+            case Mistake(sentence):
+                self._tell(sentence, severity="warning")
+
+    async def _say(self, text: str) -> None:
+        if self._sittings.session.is_over:
+            await (self._explaining or self._explain(ENDED))
+            await self._start_again(ENDED)
+        accepts = self._agent.capabilities.prompt_capabilities
+        blocks, told = await asyncio.to_thread(attached, text, self._sittings.cwd, accepts)
+        for sentence in told:
+            self._tell(one_line(sentence))
+        self._interrupted_at = NEVER
+        try:
+            with self._front.working(self.interrupt):
+                await self._sittings.session.prompt(blocks)
+        except AgentError as error:
+            await self._failed(error)
+
+    async def _failed(self, error: AgentError) -> None:
+        if self._is_left_at_once:
+            raise Leave(INTERRUPTED) from None
+        if self._sittings.session.is_over:
+            await (self._explaining or self._explain(error))
+            await self._start_again(error)
+        else:
+            self._front.show(spoken_error(error, self._name))
+
+    def _explain_early(self) -> None:
+        """Say that the agent is gone while somebody may be typing, once."""
+        if self._explaining is None:
+            self._explaining = asyncio.get_running_loop().create_task(self._explain_and_advise())
+            self._ending.append(self._explaining)
+
+    async def _explain_and_advise(self) -> None:
+        await self._explain(ENDED)
+        if self._front.can_ask:
+            self._tell("What you send next starts it again, if you like.")
+
+    async def _explain(self, error: AgentError) -> None:
+        """The agent is gone: say why, as far as it left word."""
+        explained = await self._sittings.session.with_last_words(error)
+        self._front.show(spoken_error(explained, self._name))
+
+    async def _start_again(self, error: AgentError) -> None:
+        """Start an agent that is gone again, if that is wanted."""
+        self._explaining = None
+        while True:
+            try:
+                answer = await self._front.ask("Start it again? [Y/n] ")
+            except (Left, Interrupted):
+                answer = "n"
+            if answer.strip().lower() not in ("", "y", "yes"):
+                raise Leave(code_of_error(error))
+            try:
+                with self._front.working(self._leave_at_once):
+                    self._tell_all(await self._sittings.again())
+            except AgentError as failed:
+                self._front.show(spoken_error(failed, self._name))
+            else:
+                return
+
+    async def _obey(self, order: Order) -> None:
+        try:
+            await self._obeyed(order)
+        except AgentError as error:
+            await self._failed(error)
+
+    async def _obeyed(self, order: Order) -> None:
+        argument = order.argument
+        match order.name:
+            case "quit":
+                raise Leave
+            case "help":
+                self._front.show(input_line.commands(self._sittings.session.commands))
+            case "show":
+                self._show(argument)
+            case "new":
+                await self._open(self._sittings.new)
+            case "load" if argument:
+                await self._open(lambda: self._sittings.earlier(argument))
+            case "sessions" | "load":
+                self._front.show(await self._sittings.listing())
+            case _:
+                await self._set(order.name, argument)
+
+    async def _set(self, what: str, argument: str) -> None:
+        session = self._sittings.session
+        match what, argument.split(maxsplit=1):
+            case "mode", []:
+                self._front.show(input_line.modes(session.settings))
+            case "mode", _:
+                await self._set_mode(argument)
+            case "model", []:
+                self._front.show(input_line.models(session.settings))
+            case "model", _:
+                await session.set_model(argument)
+                self._tell(f"The model is {one_line(session.model or argument)}.")
+            case "option", [name, value]:
+                await session.set_option(name, value)
+                self._tell(f"{one_line(name)} is {one_line(value)}.")
+            case _:
+                self._front.show(input_line.options(session.settings))
+
+    async def _set_mode(self, mode: str) -> None:
+        """Change the mode; the agent may report it as well, and it is told once."""
+        transcript = self._front.transcript
+        before, transcript.mode = transcript.mode, mode
+        try:
+            await self._sittings.session.set_mode(mode)
+        except AgentError:
+            transcript.mode = before
+            raise
+        self._tell(f"The mode is {one_line(mode)}.")
+
+    def _show(self, argument: str) -> None:
+        if argument == "plan":
+            entries = self._sittings.session.plan
+            self._front.show(Planned(entries) if entries else Remark("There is no plan."))
+            return
+        number = int(argument[:9]) if argument.isascii() and argument.isdecimal() else None
+        part = self._front.transcript.numbered(number) if number is not None or not argument else None
+        if part is None:
+            self._tell("There is nothing to show: the numbers stand behind the # of calls and thoughts.")
+        else:
+            self._front.show_whole(part)
+
+    async def _open(self, open: Callable[[], Awaitable[list[Remark]]]) -> None:
+        with self._front.working(self._leave_at_once):
+            remarks = await open()
+        self._tell_all(remarks)
+
+    def _is_second_interrupt(self) -> bool:
+        now = time.monotonic()
+        before, self._interrupted_at = self._interrupted_at, now
+        return now - before < TWICE
+
+    def _leave_at_once(self) -> None:
+        """Ctrl-C while the agent starts or opens a session."""
+        self._is_left_at_once = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def _tell(self, sentence: str, severity: str = "info") -> None:
+        self._front.show(Remark(sentence, severity=severity))
+
+    def _tell_all(self, remarks: Iterable[Part]) -> None:
+        for remark in remarks:
+            self._front.show(remark)
+
+
+def spoken_error(error: AgentError, agent: str) -> Remark:
+    """What went wrong, with what the agent's process left, and what to do."""
+    lines = []
+    if error.exit_code is not None:
+        lines.append(f"exit code: {error.exit_code}")
+    if error.stderr.strip():
+        lines.append(clean(error.stderr.strip()[-2_000:]))
+    if told := advice(error, agent):
+        lines.append(clean(told))
+    return Remark(clean(error.message), "\n".join(lines), "error")
+
+
+# The sessions of a conversation, one at a time: new ones, earlier ones, and the same again after a death.
+
+
+LOAD = "loadSession"
+RESUME = "sessionCapabilities.resume"
+LIST = "sessionCapabilities.list"
+
+
+class Sittings:
+    """Opens sessions of one agent, and keeps what is seen in step with the one that is open."""
+
+    def __init__(self, agent: RemoteAgent, front: Front, options: SessionOptions, cwd: str) -> None:
+        self.cwd = cwd
+        self._agent = agent
+        self._front = front
+        self._options = options
+        self._session: RemoteSession | None = None
+        self._left: set[str] = set()
+        self._listed: list[SessionInfo] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session yet."""
+        return self._session is not None
+
+    @property
+    def session(self) -> RemoteSession:
+        """The one that is open."""
+        assert self._session is not None  # nothing is typed or asked before the first one is open
+        return self._session
+
+    def notice(self, observation: Observation) -> None:
+        """Pass on what concerns the open session, and the one that is being opened."""
+        if isinstance(observation, Received) and observation.session_id in self._left:
+            return
+        if isinstance(observation, Received) and isinstance(observation.event, ToolCall):
+            event = self._with_output(observation.event)
+            observation = Received(observation.session_id, event, observation.late)
+        self._front.transcript.notice(observation)
+        self._front.refresh()
+
+    async def first(self, resume: str | None, latest: bool) -> list[Remark]:
+        """The session to begin with; remarks tell what is not as it was wanted."""
+        if resume is not None:
+            return await self.earlier(resume)
+        if not latest:
+            return await self.new()
+        found = await self._found()
+        if not found:
+            return [
+                *await self.new(),
+                Remark("There is no earlier session in this directory: this is a new one."),
+            ]
+        return await self._open_earlier(found[0].session_id)
+
+    async def new(self) -> list[Remark]:
+        """Begin a new one."""
+        await self._open(self._agent.new(**self._options))
+        return []
+
+    async def earlier(self, word: str) -> list[Remark]:
+        """Go on with one of before: by its number in the last listing, its id, or how its id begins."""
+        if word.isascii() and word.isdecimal() and 0 < int(word[:9]) <= len(self._listed):
+            return await self._open_earlier(self._listed[int(word) - 1].session_id)
+        known = [session.session_id for session in self._listed]
+        if not known and offers(self._agent.capabilities, LIST):
+            known = [session.session_id for session in await self._found()]
+        beginning = [known_id for known_id in known if known_id.startswith(word)]
+        if len(beginning) > 1 and word not in beginning:
+            raise AgentError("session", f"{len(beginning)} sessions begin with {word!r}: type more of the id")
+        return await self._open_earlier(word if word in beginning or not beginning else beginning[0])
+
+    async def again(self) -> list[Remark]:
+        """Start an agent that has died again, and go on with the session if it can."""
+        lost = self.session.id
+        self._left.discard(lost)
+        if not (offers(self._agent.capabilities, LOAD) or offers(self._agent.capabilities, RESUME)):
+            await self.new()
+            return [Remark("The agent runs again, with a new session: it cannot go on with earlier ones.")]
+        try:
+            await self._go_on(lost)
+        except AgentError as error:
+            if error.kind != "session":
+                raise
+            await self.new()
+            return [Remark("The agent runs again, with a new session.", one_line(error.message), "warning")]
+        return [Remark("The agent runs again, and the session goes on.")]
+
+    async def listing(self) -> Listing:
+        """The earlier sessions in this directory; their numbers hold until the next listing."""
+        return input_line.sessions(await self._found(), self.session.id)
+
+    def status(self) -> str:
+        """A line about the agent and its session."""
+        session = self._session
+        info = self._agent.info
+        name = one_line((info.title or info.name) if info else "agent") or "agent"
+        if session is None:
+            return name
+        transcript, words = self._front.transcript, [name]
+        words.extend(filter(None, [transcript.title]))
+        words.extend(f"{what} {one_line(value)}" for what, value in _settings(session) if value)
+        if transcript.usage is not None:
+            words.append(f"{transcript.usage.used:,}/{transcript.usage.size:,} tokens")
+        return " · ".join([*words, "/help"])
+
+    def suggest(self, before: str) -> Iterable[Suggestion]:
+        """What can be completed at the cursor."""
+        if self._session is None:
+            return ()
+        ids = [session.session_id for session in self._listed]
+        return suggestions(before, Scene(self._session.settings, self._session.commands, ids, self.cwd))
+
+    def _with_output(self, call: ToolCall) -> ToolCall:
+        """The call with what its terminals have written, in place of their ids."""
+        terminals = {} if self._session is None else self._session.terminals
+        content = tuple(
+            Content(TextContent(terminals[item.terminal_id].output().output))
+            if isinstance(item, Terminal) and item.terminal_id in terminals
+            else item
+            for item in call.content
+        )
+        return msgspec.structs.replace(call, content=content)
+
+    async def _open_earlier(self, id: str) -> list[Remark]:
+        capabilities = self._agent.capabilities
+        if self._session is not None and id == self._session.id:
+            return [Remark("That session is open.")]
+        if offers(capabilities, LOAD):
+            await self._open(self._agent.load(id, **self._options))
+            return []
+        if offers(capabilities, RESUME):
+            await self._open(self._agent.resume(id, **self._options))
+            return [Remark("The session goes on; the agent does not tell its history.")]
+        raise AgentError("session", "the agent cannot go on with earlier sessions")
+
+    async def _go_on(self, id: str) -> None:
+        """Open the session whose history stands on the screen already."""
+        transcript = self._front.transcript
+        transcript.is_muted = True
+        try:
+            if offers(self._agent.capabilities, RESUME):
+                self._session = await self._agent.resume(id, **self._options)
+            else:
+                self._session = await self._agent.load(id, **self._options)
+        finally:
+            transcript.is_muted = False
+
+    async def _open(self, opening: Awaitable[RemoteSession]) -> None:
+        """Open another session with a transcript of its own; if that fails, all stays as it was."""
+        before, seen = self._session, self._front.transcript
+        if before is not None:
+            seen.settle()
+            self._front.refresh()
+            self._left.add(before.id)
+        self._front.transcript = seen.successor()
+        try:
+            session = await opening
+        except BaseException:
+            self._front.transcript = seen
+            if before is not None:
+                self._left.discard(before.id)
+            raise
+        self._session = session
+        self._left.discard(session.id)
+        self._front.transcript.mode = session.mode
+        self._front.transcript.settle()
+        if before is not None and not before.is_over:
+            await before.close()
+
+    async def _found(self) -> list[SessionInfo]:
+        if not offers(self._agent.capabilities, LIST):
+            raise AgentError("session", "the agent cannot list its sessions")
+        self._listed = input_line.newest_first(await self._agent.list(self.cwd))
+        return self._listed
+
+
+def _settings(session: RemoteSession) -> tuple[tuple[str, str | None], ...]:
+    option = session.settings.mode_option
+    mode = session.mode or (None if option is None else option.current_value)
+    return ("mode", mode), ("model", session.model)
+
+
+# The log of a conversation in a terminal: warnings are remarks, in their place among the rest.
+
+
+class ShownLogs(logging.Handler):
+    """Shows what is logged, from whichever thread."""
+
+    def __init__(self, front: Front, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(logging.WARNING)
+        self._front = front
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        remark = Remark(one_line(record.getMessage()), severity="warning")
+        with contextlib.suppress(RuntimeError):  # the conversation is over
+            self._loop.call_soon_threadsafe(self._front.show, remark)

@@ -1,1 +1,0 @@
-"""`coupler check`: whether a peer keeps to the protocol."""

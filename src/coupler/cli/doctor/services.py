@@ -1,0 +1,563 @@
+"""The store: whether its file is sound, whose it is, and how large it has become.
+
+It is only read, and no file is made beside it: whatever is wrong with it is left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sqlite3
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from coupler.cli.doctor.project import without_query
+from coupler.cli.terminal import count, one_line, short_directory, size
+
+if TYPE_CHECKING:
+    from coupler.cli.doctor.doctor import Circumstances, Section
+    from coupler.coder.model.choice import ModelChoice
+    from coupler.mcp.servers import Servers
+    from coupler.schema.v1 import McpServer
+
+
+GRAPHS = ".langgraph"
+"""What the file is called after the store's that keeps the conversations of LangChain agents."""
+
+LARGE_LOG = 256 * 1024 * 1024
+"""Bytes of the write-ahead log that it does not have while all is well."""
+
+MOST_DAMAGES = 3
+LOCKED, NO_DATABASE, DAMAGED = (5, 6), 26, 11
+"""SQLite's result codes."""
+
+
+def examine_store(section: Section, circumstances: Circumstances) -> None:
+    """The file of the sessions, and the one of LangChain's conversations if there is one."""
+    from coupler.config import keys
+    from coupler.runtime.directories import NoHomeError, store_file
+
+    try:
+        path = Path(circumstances.config[keys.STORE] or store_file())
+    except NoHomeError as error:
+        section.problem("file", str(error), "set COUPLER_HOME to a directory that you can write to")
+        return
+    section.facts["file"] = str(path)
+    if _look_at_file(section, path, "file", is_needed=True):
+        _look_inside(section, path, circumstances, is_ours=True)
+    graphs = path.with_name(path.name + GRAPHS)
+    if graphs.exists() and _look_at_file(section, graphs, "graphs", is_needed=False):
+        _look_inside(section, graphs, circumstances, is_ours=False)
+
+
+def _look_at_file(section: Section, path: Path, about: str, *, is_needed: bool) -> bool:
+    """Whether there is something to look into."""
+    shown = short_directory(str(path))
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        if is_needed:
+            section.ok(about, f"{shown}, which is made when something is kept")
+        return False
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        section.problem(about, f"{shown} cannot be looked at: {reason}", _store_remedy(path))
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        section.problem(about, f"{shown} is not a file", "move it away, or set `sessions.store` to a file")
+        return False
+    section.facts[f"{about}_bytes"] = status.st_size
+    section.ok(about, f"{shown}, {size(status.st_size)}")
+    if os.name == "posix" and status.st_mode & 0o077:
+        section.problem(
+            "permissions", f"others can read {shown}", f"run `{shlex.join(['chmod', '600', str(path)])}`"
+        )
+    if not os.access(path, os.R_OK | os.W_OK):
+        section.problem("permissions", f"you may not read and write {shown}", _store_remedy(path))
+        return False
+    _look_at_log(section, path)
+    return status.st_size > 0
+
+
+def _look_at_log(section: Section, path: Path) -> None:
+    try:
+        log = path.with_name(f"{path.name}-wal").stat().st_size
+    except OSError:
+        return
+    section.facts.setdefault("log_bytes", log)
+    if log > LARGE_LOG:
+        section.note(
+            "log",
+            f"the write-ahead log has {size(log)} that are not yet in the file",
+            "end the programs that have it open; the last one to close it folds the log in",
+        )
+
+
+def _look_inside(section: Section, path: Path, circumstances: Circumstances, *, is_ours: bool) -> None:
+    about = "integrity" if is_ours else "graphs integrity"
+    shown = short_directory(str(path))
+    try:
+        with closing(opened(path, circumstances.patience)) as connection:
+            if is_ours and not _look_whose_it_is(section, connection, shown):
+                return
+            damages = [
+                str(row[0])
+                for row in connection.execute(f"PRAGMA quick_check({MOST_DAMAGES})")
+                if row[0] != "ok"
+            ]
+            if damages:
+                section.problem(about, f"{shown} is damaged: {'; '.join(damages)}", _rescue(path))
+            else:
+                section.ok(about, "the file is sound")
+            if is_ours:
+                _count(section, connection)
+    except sqlite3.Error as error:
+        _tell(section, about, path, error)
+
+
+def _look_whose_it_is(section: Section, connection: sqlite3.Connection, shown: str) -> bool:
+    from coupler.store.database import APPLICATION_ID, MIGRATIONS
+
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    section.facts["schema"] = version
+    if application != APPLICATION_ID:
+        section.problem(
+            "contents", f"{shown} is a database of another program", "move it away, or set `sessions.store`"
+        )
+        return False
+    if version > len(MIGRATIONS):
+        section.problem("contents", f"{shown} was written by a newer Coupler", "upgrade Coupler")
+        return False
+    return True
+
+
+def _count(section: Section, connection: sqlite3.Connection) -> None:
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    sessions = connection.execute("SELECT count(*) FROM sessions WHERE deleted = 0").fetchone()[0]
+    runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0] if "runs" in tables else 0
+    section.facts |= {"sessions": sessions, "runs": runs}
+    section.ok("contents", f"{count(sessions, 'session')}, {count(runs, 'run')} of workflows")
+
+
+def _tell(section: Section, about: str, path: Path, error: sqlite3.Error) -> None:
+    shown = short_directory(str(path))
+    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if "interrupted" in str(error):
+        section.note(
+            about, f"{shown} is too large to be read whole in this time", "give it longer with --timeout"
+        )
+    elif code in LOCKED:
+        section.note(about, f"another program holds {shown} just now", "run this again when it is done")
+    elif code in (NO_DATABASE, DAMAGED):
+        section.problem(about, f"{shown} is not a database, or damaged", _rescue(path))
+    else:
+        section.problem(about, f"{shown} cannot be read: {error}", _store_remedy(path))
+
+
+def _rescue(path: Path) -> str:
+    damaged = shlex.quote(f"{path}.damaged")
+    return (
+        f"move it away: `mv {shlex.quote(str(path))} {damaged}`, and Coupler begins a new one; "
+        f"`sqlite3 {damaged} .recover` may still get something out of the old one"
+    )
+
+
+def _store_remedy(path: Path) -> str:
+    return f"see to the permissions of {path}, or set `sessions.store` or COUPLER_HOME to another place"
+
+
+# A database that is only looked at: no file is made beside it, and nothing in it is changed or mended.
+
+
+STEPS_BETWEEN_LOOKS = 100_000
+"""Steps of SQLite between two looks at the clock."""
+
+LONGEST_LOCK = 1.0
+"""Seconds that another program may hold the file."""
+
+
+def opened(path: Path, patience: float) -> sqlite3.Connection:
+    """For reading. Without a log nobody else has it open, and then nothing needs to be made beside it."""
+    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    address = f"file:{quote(str(path.absolute()))}?{how}"
+    connection = sqlite3.connect(address, uri=True, timeout=min(LONGEST_LOCK, patience))
+    end = time.monotonic() + patience
+    connection.set_progress_handler(lambda: int(time.monotonic() > end), STEPS_BETWEEN_LOOKS)
+    return connection
+
+
+class SeenTrust:
+    """Which files the user has trusted, as the store says. What cannot be read is not trusted."""
+
+    def __init__(self, store: Path | None, patience: float) -> None:
+        self._store = store
+        self._patience = patience
+
+    def is_trusted(self, path: str, content: bytes) -> bool:
+        """Whether the file at this real path was trusted with exactly this content."""
+        from coupler.store.choices import TrustedFile
+
+        if self._store is None or not self._store.is_file():
+            return False
+        query = "SELECT digest, trusted_at FROM trusted_files WHERE path = ?"
+        try:
+            with closing(opened(self._store, self._patience)) as connection:
+                rows = connection.execute(query, [os.fsencode(path)]).fetchall()
+        except sqlite3.Error:
+            return False  # told of the store
+        return any(TrustedFile(path, *row).has(content) for row in rows)
+
+
+def trust_of(store: str | None, patience: float) -> SeenTrust:
+    """What is kept in the store that the user has set, else in the usual one."""
+    from coupler.runtime.directories import NoHomeError, store_file
+
+    try:
+        return SeenTrust(Path(store or store_file()), patience)
+    except NoHomeError:
+        return SeenTrust(None, patience)
+
+
+# The coder's model: which one, who says so, where its key comes from, and whether it answers.
+
+
+LOGIN = "run `coupler login coder`"
+
+
+def examine_model(section: Section, circumstances: Circumstances) -> None:
+    """From what is set to what answers; the first thing that is wrong ends it."""
+    from coupler.coder.model.choice import chosen
+    from coupler.coder.model.credentials import ModelError
+    from coupler.coder.profile import USUAL
+
+    _look_at_profiles(section, circumstances)
+    if not _look_at_credentials(section, circumstances):
+        return
+    try:
+        choice = chosen(circumstances.config, USUAL)
+    except ModelError as error:
+        section.problem("model", str(error), f"correct it where it is set, or {LOGIN}")
+        return
+    if choice is None:
+        _tell_none(section, circumstances)
+        return
+    section.facts |= {"model": choice.name, "base_url": without_query(choice.base_url or "") or None}
+    section.ok("model", f"{choice.name}{_at(choice)}, as {_who_says(circumstances)} says")
+    try:
+        key = _key(section, choice, circumstances)
+    except ModelError as error:
+        section.problem("key", str(error), f"{LOGIN}, or set the variable")
+        return
+    if circumstances.is_offline:
+        section.ok("answer", "not tried out, because of --offline")
+    else:
+        _try_model(section, choice, key, circumstances)
+
+
+def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool:
+    """The file of `coupler login coder`, whose keys are from now on not shown; whether it can be read."""
+    from coupler.coder.model.credentials import ModelError, credentials_file, stored_credentials
+    from coupler.runtime.directories import NoHomeError
+
+    try:
+        file = credentials_file()
+        mode = file.stat().st_mode
+    except (NoHomeError, FileNotFoundError):
+        return True
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        section.problem("keys", f"{file} cannot be read: {reason}", "see to the directory, as told above")
+        return False
+    if not stat.S_ISREG(mode):
+        section.problem("keys", f"{short_directory(str(file))} is not a file", f"move it away, then {LOGIN}")
+        return False
+    if os.name == "posix" and mode & 0o077:
+        section.problem(
+            "keys",
+            f"others can read {short_directory(str(file))}",
+            f"run `{shlex.join(['chmod', '600', str(file)])}`",
+        )
+    try:
+        stored = stored_credentials()
+    except ModelError as error:
+        section.problem("keys", str(error), f"move it away, then {LOGIN}")
+        return False
+    circumstances.keep_secret([{"stored_key": each.key} for each in stored.keys])
+    return True
+
+
+def _look_at_profiles(section: Section, circumstances: Circumstances) -> None:
+    from coupler.coder.profile import CODER, ProfileError, profile_names, profile_of
+
+    config = circumstances.config
+    names = [name for name in profile_names(config) if name != CODER]
+    for name in names:
+        try:
+            profile_of(name, config)
+        except ProfileError as error:
+            section.problem("profile", str(error), f"correct [agents.{one_line(name)}] in coupler.toml")
+    section.facts["profiles"] = names
+
+
+def _tell_none(section: Section, circumstances: Circumstances) -> None:
+    from coupler.coder.model.credentials import PROVIDERS
+
+    section.facts["model"] = None
+    if circumstances.config_error is not None:
+        section.note("model", "a coupler.toml is wrong, so it cannot be told whether it sets one")
+        return
+    at_hand = [
+        f"COUPLER_MODEL={provider.name}:{provider.example or 'NAME'} would work with {variable}, which is set"
+        for provider in PROVIDERS.values()
+        for variable in provider.variables[:1]
+        if os.environ.get(variable, "").strip()
+    ]
+    section.note(
+        "model",
+        "none is set, so the coder can only run workflows",
+        "; ".join((f"{LOGIN} to choose one", *at_hand[:2])),
+    )
+
+
+def _who_says(circumstances: Circumstances) -> str:
+    from coupler.config import keys
+
+    setting = circumstances.config.settings.get(keys.CODER_MODEL.name)
+    if setting is None:
+        return "`coupler login coder`"
+    origin = setting.origin
+    if origin.file is None:
+        return str(origin)
+    return short_directory(origin.file) + ("" if origin.line is None else f" line {origin.line}")
+
+
+def _key(section: Section, choice: ModelChoice, circumstances: Circumstances) -> str | None:
+    from coupler.coder.model.credentials import Keyring, missing_key, provider_of
+
+    key = Keyring().key_for(choice)
+    section.facts["key_from"] = None if key is None else key.source
+    if key is not None:
+        circumstances.keep_secret([{key.name: key.value}])
+        section.ok("key", f"that of {key.source}")
+        return key.value
+    if provider_of(choice.provider).needs_key and choice.base_url is None:
+        raise missing_key(choice)
+    section.ok("key", "none, which this model may not need")
+    return None
+
+
+def _try_model(section: Section, choice: ModelChoice, key: str | None, circumstances: Circumstances) -> None:
+    from coupler.coder.model.credentials import LOCAL
+
+    if choice.provider == LOCAL:
+        _look_for_file(section, choice)
+        return
+    if not _has_packages(section):
+        return
+    asyncio.run(_ask(section, choice, key, circumstances))
+
+
+def _has_packages(section: Section) -> bool:
+    """Imported before the clock runs: they take seconds, which are not the model's."""
+    from coupler.cli.doctor.installation import install_command
+
+    try:
+        from coupler.coder.model import chat_model  # noqa: F401
+        from coupler.langchain import errors  # noqa: F401
+    except ImportError as error:
+        sentence = f"the coder's packages are not installed ({error})"
+        section.problem("packages", sentence, f"run `{install_command('coder')}`")
+        return False
+    return True
+
+
+async def _ask(section: Section, choice: ModelChoice, key: str | None, circumstances: Circumstances) -> None:
+    from coupler.coder.model.chat_model import Verdict, tried
+
+    began = time.monotonic()
+    verdict, sentence = await tried(choice, key, circumstances.patience)
+    seconds = time.monotonic() - began
+    section.facts |= {"verdict": verdict.value, "seconds": round(seconds, 3)}
+    match verdict:
+        case Verdict.WORKS:
+            section.ok("answer", f"it answers, after {seconds:.1f} s")
+        case Verdict.REFUSED:
+            section.problem("answer", sentence, f"{LOGIN} with another key or model")
+        case Verdict.UNKNOWN:
+            place = "its provider" if choice.base_url is None else without_query(choice.base_url)
+            remedy = f"see whether {place} can be reached from here, and whether a proxy is needed"
+            section.problem("answer", f"it could not be asked: {sentence}", remedy)
+    section.close()
+
+
+def _look_for_file(section: Section, choice: ModelChoice) -> None:
+    """A model of this machine is loaded when it is first used, which may take minutes: not here."""
+    from importlib.util import find_spec
+
+    from coupler.cli.doctor.installation import python_command
+    from coupler.coder.model.credentials import ModelError
+    from coupler.coder.model.local import ENGINE, ENGINE_REQUIREMENT, facts_of, model_file
+
+    try:
+        file = model_file(choice)
+        facts_of(file)
+    except ModelError as error:
+        section.problem("file", str(error), f"see `coupler models --help`, or {LOGIN}")
+        return
+    section.ok("file", f"{short_directory(str(file))}, which is loaded when it is first used")
+    if find_spec(ENGINE) is None:
+        command = python_command(ENGINE_REQUIREMENT)
+        section.problem("packages", f"{ENGINE}, which runs it, is not installed", f"run `{command}`")
+
+
+def _at(choice: ModelChoice) -> str:
+    return "" if choice.base_url is None else f" at {without_query(choice.base_url)}"
+
+
+# The MCP servers that are set: each is started or reached, and asked for its tools, all at the same time.
+
+
+def examine_servers(section: Section, circumstances: Circumstances) -> None:
+    """Only those that count here: what an untrusted project names is not started."""
+    from coupler.config import keys
+    from coupler.mcp.package import is_installed
+    from coupler.mcp.servers import merged, variables_of
+
+    servers = circumstances.config[keys.MCP]
+    circumstances.keep_secret((*variables_of(servers), *_in_words(servers)))
+    entries = merged(servers)
+    section.facts["servers"] = {name: {"is_reached": None} for name in entries}
+    is_all = not _tell_withheld(section, circumstances)
+    if not entries:
+        if is_all:
+            section.ok("servers", "none is set")
+    elif circumstances.is_offline:
+        section.ok("servers", f"{', '.join(entries)}: not tried out, because of --offline")
+    elif not is_installed():
+        from coupler.cli.doctor.installation import install_command
+
+        sentence = f"{', '.join(entries)} cannot be used: the packages for that are not installed"
+        section.problem("packages", sentence, f"run `{install_command('mcp')}`")
+    else:
+        asyncio.run(_try_all(section, entries, circumstances))
+
+
+def _in_words(servers: Iterable[McpServer]) -> Iterator[dict[str, str]]:
+    """What may be secret in arguments and addresses, which a server or a library may quote."""
+    from urllib.parse import parse_qsl, urlsplit
+
+    from coupler.redaction.sources import SHORTEST, looks_secret
+    from coupler.schema.v1 import McpServerHttp, McpServerSse, McpServerStdio
+
+    for server in servers:
+        match server:
+            case McpServerStdio(args=words):
+                for before, word in pairwise(["", *words]):
+                    name, equals, value = word.partition("=")
+                    if equals and looks_secret(name):
+                        yield {name.lstrip("-"): value}
+                    elif before.startswith("-") and looks_secret(before):
+                        yield {before.lstrip("-"): word}
+            case McpServerHttp(url=url) | McpServerSse(url=url):
+                parts = urlsplit(url)
+                pairs = [*parse_qsl(parts.query), ("password", parts.password or "")]
+                yield {name: value for name, value in pairs if len(value) >= SHORTEST}
+
+
+def _tell_withheld(section: Section, circumstances: Circumstances) -> bool:
+    """Say which servers do not count, or why that is not known; whether there was something to say."""
+    if circumstances.config_error is not None:
+        section.note("servers", "a coupler.toml is wrong, so it cannot be told which servers it names")
+        return True
+    names = [
+        one_line(server.name)
+        for setting in circumstances.config.untrusted
+        if setting.key.name == "mcp"
+        for server in setting.value
+    ]
+    if not names:
+        return False
+    section.note(
+        "not trusted",
+        f"before the project is trusted, the servers that it names are not started: {', '.join(names)}",
+        "read the project's coupler.toml, then run `coupler trust`",
+    )
+    return True
+
+
+async def _try_all(section: Section, entries: dict[str, McpServer], circumstances: Circumstances) -> None:
+    from coupler.mcp.package import load_connections
+    from coupler.mcp.servers import Servers, Surroundings
+
+    await load_connections()  # so that no server is blamed for the time that it takes
+    servers = Servers(entries, Surroundings(circumstances.directory or os.sep, os.environ))
+    patience = circumstances.patience
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name, entry in entries.items():
+                tasks.create_task(_try_server(section, name, entry, servers, patience))
+    finally:
+        section.close()
+        await servers.close()
+
+
+async def _try_server(
+    section: Section, name: str, entry: McpServer, servers: Servers, patience: float
+) -> None:
+    from coupler.mcp.tools import McpError
+
+    began = time.monotonic()
+    fact = section.facts["servers"][name]
+    try:
+        async with asyncio.timeout(patience):
+            tools = await servers.tools_of(name)
+    except TimeoutError:
+        fact["is_reached"] = False
+        section.problem(name, f"it did not answer within {patience:.0f} seconds", _server_remedy(entry))
+    except McpError as error:
+        fact["is_reached"] = False
+        section.problem(name, error.message, _server_remedy(entry))
+    else:
+        seconds = time.monotonic() - began
+        fact |= {"is_reached": True, "tools": [tool.name for tool in tools], "seconds": round(seconds, 3)}
+        section.ok(name, f"{count(len(tools), 'tool')}, after {seconds:.1f} s ({_way(entry)})")
+
+
+def _server_remedy(entry: McpServer) -> str:
+    from coupler.schema.v1 import McpServerStdio
+
+    if isinstance(entry, McpServerStdio):
+        return f"start {entry.command} in a terminal to see what it says, and correct [mcp.{entry.name}]"
+    return f"see whether {_way(entry)} can be reached from here, and correct [mcp.{_name(entry)}]"
+
+
+def _way(entry: McpServer) -> str:
+    """The program or the host; arguments and the rest of an address may hold tokens."""
+    from urllib.parse import urlsplit
+
+    from coupler.mcp.servers import server_name
+    from coupler.schema.v1 import McpServerHttp, McpServerSse, McpServerStdio
+
+    match entry:
+        case McpServerStdio(command=command):
+            return one_line(command)
+        case McpServerHttp(url=url) | McpServerSse(url=url):
+            parts = urlsplit(url)
+            return one_line(
+                f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+            )
+    return server_name(entry)
+
+
+def _name(entry: McpServer) -> str:
+    from coupler.mcp.servers import server_name
+
+    return server_name(entry)

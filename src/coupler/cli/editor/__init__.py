@@ -1,1 +1,0 @@
-"""`coupler editor`: the settings that put an agent into an editor, printed or written."""

@@ -1,0 +1,369 @@
+"""`coupler exec`: one prompt to any agent, from a shell or a script."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from coupler.cli.agent_options import PERMISSIONS, advice, command_of, refuse_unhonoured, servers_of
+from coupler.cli.exec_output import (
+    FORMATS,
+    PROGRAM,
+    Answers,
+    ExecOptions,
+    Output,
+    budget_of,
+    has_company,
+    prompt_of,
+    result_object,
+    schema_of,
+    silence_stdout,
+)
+from coupler.cli.exec_session import session_of
+from coupler.cli.exit_codes import (
+    BROKEN_PIPE,
+    DENIED,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    TIMEOUT,
+    code_of_error,
+    code_of_stop,
+    complain,
+    refuse,
+    table,
+)
+from coupler.cli.main import (
+    ALLOW,
+    CWD,
+    DENY,
+    FILES,
+    MCP,
+    MODE,
+    MODEL,
+    OPTION,
+    RECORD,
+    TERMINALS,
+    pairs,
+    run_to_the_end,
+    seconds,
+    signals_heard,
+)
+from coupler.client.errors import AgentError
+from coupler.client.observation import Observation, PromptSent, Received, SessionOpened
+from coupler.client.remote import RemoteAgent
+from coupler.client.reply import Reply
+from coupler.client.session import RemoteSession
+from coupler.client_api import connect, usual_startup_timeout
+
+
+@click.command(
+    "exec",
+    short_help="Ask an agent and print its answer.",
+    epilog=f"\b\nExit codes:\n{table()}",
+    context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
+)
+@click.argument("agent")
+@click.argument("prompt", nargs=-1)
+@click.option("--file", "files_read", multiple=True, metavar="FILE", help="Add a file's text to the prompt.")
+@click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="How to print: the text as it comes, one JSON object at the end, an object for each event, or the "
+    "final text alone.",
+)
+@click.option(
+    "--schema", metavar="FILE", help="Ask for JSON that fits this JSON Schema, and print it instead of text."
+)
+@CWD
+@MODEL
+@MODE
+@OPTION
+@MCP
+@click.option(
+    "--permissions",
+    type=click.Choice(PERMISSIONS),
+    default="allow-reads",
+    show_default=True,
+    help="What the agent may do of what it asks for; `ask` asks at the terminal, and denies without one.",
+)
+@ALLOW
+@DENY
+@click.option("--fail-on-denial", is_flag=True, help="End with exit code 5 if anything was denied.")
+@FILES
+@TERMINALS
+@click.option(
+    "--no-forms",
+    is_flag=True,
+    help="Do not offer to ask at the terminal what the agent wants to know in forms and on pages.",
+)
+@click.option(
+    "--timeout", type=float, callback=seconds, metavar="SECONDS", help="How long all of it may take."
+)
+@click.option("--budget", metavar="LIMITS", help="What it may use: tokens=5000,cost=0.5,turns=3.")
+@click.option(
+    "--session", metavar="NAME", help="Keep the session under this name, and go on with it next time, here."
+)
+@RECORD
+@click.option(
+    "--env", multiple=True, callback=pairs, metavar="NAME=VALUE", help="Set a variable for the agent."
+)
+def exec_command(prompt: tuple[str, ...], files_read: tuple[str, ...], **given: Any) -> None:
+    """Ask an agent and print its answer.
+
+    AGENT is a name of the catalogue (`coupler agents` lists them) or a command
+    line in one word. Of PROMPT, `-` stands for stdin; without a PROMPT it is
+    all of stdin.
+
+    The options --file, --option, --mcp, --allow, --deny and --env may be
+    repeated. Ctrl-C cancels the turn; a second one ends the agent.
+
+    \b
+    Examples:
+      coupler exec claude "Summarise README.md"
+      git diff | coupler exec "opencode acp" "Review this:" -
+      coupler exec coder --format json --timeout 300 "What does main.py do?"
+    """
+    from coupler.cli.exec_output import output_for
+
+    options = _options(prompt, files_read, given)
+    sys.exit(run(options, output_for(options.format, has_schema=options.schema is not None)))
+
+
+def _options(prompt: tuple[str, ...], files: tuple[str, ...], given: dict[str, Any]) -> ExecOptions:
+    if not given["agent"].strip():
+        refuse("say which agent to ask: a name of the catalogue, or a command line", PROGRAM)
+    if given["session"] is not None and not given["session"].strip():
+        refuse("--session is a name to keep the session under, and cannot be blank", PROGRAM)
+    _refuse_unhonoured(given)
+    given["schema"] = schema_of(given["schema"])
+    given["mcp_servers"] = servers_of(given.pop("mcp"), PROGRAM)
+    given["forms"] = not given.pop("no_forms") and has_company(prompt, files)
+    given["budget"] = budget_of(given["budget"])
+    return ExecOptions(prompt=prompt_of(prompt, files), **given)
+
+
+def _refuse_unhonoured(given: dict[str, Any]) -> None:
+    names = ("allow", "deny", "files", "terminals")
+    try:
+        refuse_unhonoured(given["agent"], given["cwd"], **{name: given[name] for name in names})
+    except ValueError as error:
+        refuse(str(error), PROGRAM)
+
+
+def main(arguments: list[str]) -> None:
+    """Run it without the other commands, which somebody who waits for an answer has no need of."""
+    run_to_the_end(exec_command, arguments, PROGRAM)
+
+
+# One run of `coupler exec`: the agent is started, asked, heard and ended, whoever interrupts it.
+
+
+MOST_INTERRUPTS = 3
+"""After so many, whatever the program waits for is waited for no longer."""
+
+
+class Run:
+    """From the start of the agent to the exit code."""
+
+    def __init__(self, options: ExecOptions, output: Output, answers: Answers) -> None:
+        self._options = options
+        self._output = output
+        self._answers = answers
+        self._began = time.monotonic()
+        self._agent: RemoteAgent | None = None
+        self._session: RemoteSession | None = None
+        self._session_reason: str | None = None
+        self._is_asked = False
+        self._unwritten: OSError | None = None
+        self._interrupts: list[int] = []
+        self._cancelling: asyncio.Task[None] | None = None
+
+    async def exit_code(self) -> int:
+        """Do it all; the result is written before this returns."""
+        self._task = asyncio.current_task()
+        reply: Reply | None = None
+        failure: AgentError | None = None
+        with signals_heard(self._interrupted, most=MOST_INTERRUPTS):
+            try:
+                reply = await self._answer()
+            except AgentError as error:
+                reply, failure = error.reply, self._in_words_of_options(error)
+            except asyncio.CancelledError:
+                if not self._interrupts and self._unwritten is None:
+                    raise
+            return self._finish(reply, failure)
+
+    async def _answer(self) -> Reply:
+        options = self._options
+        if options.budget is not None:
+            options.budget.refuse_if_spent()
+        async with session_of(options, self._answers.policy) as open_session, self._connected() as agent:
+            self._agent = agent
+            self._session = await open_session(agent)
+            return await self._prompt(self._session)
+
+    def _connected(self) -> RemoteAgent:
+        options = self._options
+        return connect(
+            options.agent,
+            cwd=options.cwd,
+            env=options.env or None,
+            files=options.files,
+            terminals=options.terminals,
+            startup_timeout=self._startup_timeout(),
+            on_form=self._answers.on_form,
+            on_url=self._answers.on_url,
+            on_event=self._notice,
+            record=options.record,
+        )
+
+    async def _prompt(self, session: RemoteSession) -> Reply:
+        options = self._options
+        left = None if options.timeout is None else max(options.timeout - self._elapsed(), 0.0)
+        prompt = session.prompt(options.prompt, budget=options.budget, timeout=left, output=options.schema)
+        self._is_asked = True
+        try:
+            return await prompt
+        finally:
+            self._is_asked = False
+
+    def _notice(self, observation: Observation) -> None:
+        """Write what happens. What is told before the prompt, as a history is, is no part of the answer."""
+        if isinstance(observation, PromptSent):
+            self._is_asked = True
+        if isinstance(observation, SessionOpened):
+            self._session_reason = observation.reason
+            if observation.reason is not None and self._options.format != "text":  # as text it is told there
+                complain(f"this is a new session: {observation.reason}", PROGRAM)
+        if isinstance(observation, Received) and not self._is_asked and not observation.late:
+            return
+        if self._unwritten is not None:
+            return
+        try:
+            self._output.notice(observation)
+        except OSError as error:
+            # Nobody reads, or the disk is full: there is no use in an answer that goes nowhere.
+            self._unwritten = error
+            silence_stdout()
+            if self._task is not None:
+                self._task.cancel()
+
+    def _interrupted(self, number: int) -> None:
+        """The first time the turn is cancelled, and what came is kept; the second time the agent is ended."""
+        self._interrupts.append(number)
+        if self._task is None:
+            return
+        is_alone = number not in (signal.SIGINT, signal.SIGTERM)  # the terminal was closed
+        if is_alone or not self._is_asked or self._session is None:
+            self._task.cancel()
+        elif self._cancelling is None:
+            self._cancelling = asyncio.get_running_loop().create_task(self._session.cancel())
+            self._aside("cancelling the turn; Ctrl-C again ends the agent")
+        elif self._agent is not None:
+            self._agent.kill()
+            self._aside("ending the agent")
+
+    def _aside(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # nobody looks any more
+            self._output.aside(line)
+
+    def _finish(self, reply: Reply | None, failure: AgentError | None) -> int:
+        code = self._code(reply, failure)
+        if self._unwritten is not None:
+            return _code_of_unwritten(self._unwritten)
+        is_cancelled = bool(self._interrupts)
+        session_id = None if self._session is None else self._session.id
+        told = None if is_cancelled else failure
+        try:
+            self._output.finish(
+                result_object(
+                    reply,
+                    told,
+                    session_id=session_id,
+                    exit_code=code,
+                    session_reason=self._session_reason,
+                )
+            )
+        except OSError as error:
+            silence_stdout()
+            return _code_of_unwritten(error)
+        if is_cancelled:
+            complain("cancelled", PROGRAM)
+        elif failure is not None:
+            complain(_explained(failure, self._options.agent), PROGRAM)
+        elif reply is not None and code == DENIED and self._options.format != "text":
+            for decision in reply.denied:  # as text they have been told beside it
+                what = decision.tool_call.title or decision.tool_call.kind
+                complain("; ".join(filter(None, [f"denied: {what}", decision.remedy])), PROGRAM)
+        elif reply is not None and code not in (DONE, DENIED):
+            complain(f"the turn ended with {reply.stop_reason}", PROGRAM)
+        return code
+
+    def _code(self, reply: Reply | None, failure: AgentError | None) -> int:
+        if self._interrupts:
+            return INTERRUPTED if self._interrupts[0] == signal.SIGINT else TERMINATED
+        if failure is not None:
+            return TIMEOUT if self._is_late(failure) else code_of_error(failure)
+        if reply is None:
+            return INTERRUPTED
+        code = code_of_stop(reply.stop_reason)
+        return DENIED if code == DONE and reply.denied and self._options.fail_on_denial else code
+
+    def _in_words_of_options(self, error: AgentError) -> AgentError:
+        """The prompt had only what starting had left of --timeout, which nobody knows who reads the error."""
+        timeout = self._options.timeout
+        if error.kind != "deadline" or timeout is None:
+            return error
+        return error.explained(f"the agent was not done within {timeout:g} s", error.exit_code, error.stderr)
+
+    def _is_late(self, failure: AgentError) -> bool:
+        """Whether the agent had no more time to start, because of --timeout."""
+        timeout = self._options.timeout
+        waits = failure.kind in ("initialize", "session") and failure.code is None
+        return timeout is not None and waits and self._elapsed() >= timeout
+
+    def _startup_timeout(self) -> float | None:
+        options = self._options
+        if options.timeout is None:
+            return None
+        return min(usual_startup_timeout(command_of(options.agent, options.cwd)), options.timeout)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+
+def _code_of_unwritten(error: OSError) -> int:
+    if isinstance(error, BrokenPipeError):
+        return BROKEN_PIPE
+    complain(f"the answer could not be written: {error.strerror or error}", PROGRAM)
+    return FAILED
+
+
+def _explained(failure: AgentError, agent: str) -> str:
+    if failure.kind == "output" and failure.reply is not None:
+        return f"{failure.message.partition('; its words')[0]}\nThe agent said: {failure.reply.text}"
+    return "\n".join(filter(None, [str(failure), advice(failure, agent)]))
+
+
+def run(options: ExecOptions, output: Output) -> int:
+    """Run to the end; the exit code."""
+
+    async def work() -> int:
+        with Answers(options) as answers:
+            return await Run(options, output, answers).exit_code()
+
+    try:
+        return asyncio.run(work())
+    except KeyboardInterrupt:
+        complain("ended", PROGRAM)
+        return INTERRUPTED

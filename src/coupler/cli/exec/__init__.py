@@ -1,1 +1,0 @@
-"""`coupler exec`: one prompt to any agent, and its answer."""

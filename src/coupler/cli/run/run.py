@@ -1,0 +1,517 @@
+"""`coupler run`: a workflow, from a file or by its name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from coupler.cli.exit_codes import INTERRUPTED, RUN_EXIT_CODES, WRONG_INPUT, complain, table
+from coupler.cli.main import pairs, seconds
+from coupler.cli.run.questions import ask_approval, ask_value
+from coupler.cli.runs import spoken_duration
+from coupler.cli.terminal import clean, count, one_line
+from coupler.cli.workflows import relative, seen_from
+from coupler.workflow.errors import InputError, InvalidWorkflowError, RunError, need_packages
+from coupler.workflow.journal.run_events import RunFinished, unpacked
+from coupler.workflow.journal.run_secrets import OPENING
+from coupler.workflow.language.inputs import as_input
+from coupler.workflow.language.library import Library, is_path, trust_files, untrusted_files
+from coupler.workflow.language.model import Input, Json
+
+if TYPE_CHECKING:
+    from coupler.cli.run.course import Course
+    from coupler.cli.terminal import QuestionTerminal
+    from coupler.store.runs import RunRecord
+    from coupler.store.store import Store
+    from coupler.workflow.language.library import Bundle
+    from coupler.workflow.language.model import Limits, Workflow
+
+
+PROGRAM = "coupler run"
+
+
+# The options that `coupler run` and `coupler resume` share, and what their words mean.
+
+
+class RunCommand(click.Command):
+    """Wrong usage ends with the code that runs have for it: 2 means that the workflow is not valid."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*arguments, **options)
+        except click.UsageError as error:
+            raise WrongUsageError(error.format_message(), error.ctx) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Interrupted before it listens for that, it ends with the same code as afterwards."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+
+def _pairs(
+    context: click.Context, parameter: click.Parameter, values: Sequence[str]
+) -> list[tuple[str, str]]:
+    """STEP=TEXT, each; a step may be named several times."""
+    pairs(context, parameter, values)
+    return [(name, text) for name, _, text in (value.partition("=") for value in values)]
+
+
+def _budget(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any]:
+    """Limits such as tokens=5000,cost=0.5."""
+    limits: dict[str, Any] = {}
+    for part in (text or "").split(",") if text is not None else ():
+        name, _, value = part.strip().partition("=")
+        if name not in BUDGETS:
+            raise click.BadParameter(
+                f"it limits {', '.join(BUDGETS)}, as in tokens=5000,cost=0.5: not {part!r}"
+            )
+        try:
+            limits[name] = BUDGETS[name](value)
+        except ValueError:
+            raise click.BadParameter(f"{name} must be a number, not {value!r}") from None
+        if not limits[name] >= 0:
+            raise click.BadParameter(f"{name} cannot be less than 0")
+    return limits
+
+
+_SHARED = (
+    click.option(
+        "--yes/--no",
+        "approval",
+        default=None,
+        help="Answer every approval so. Without it somebody is asked at a terminal; without a terminal it is "
+        "the approval's default, else no.",
+    ),
+    click.option(
+        "--answer",
+        "answers",
+        multiple=True,
+        callback=_pairs,
+        metavar="STEP=TEXT",
+        help="Answer an `ask` or `approve` step, or say something in a `converse` step, which ends after the "
+        "last one given.",
+    ),
+    click.option(
+        "--mock",
+        "mocks",
+        multiple=True,
+        callback=pairs,
+        metavar="STEP=FILE",
+        help="Take a step's result from a file instead of running it.",
+    ),
+    click.option("--step", "is_stepwise", is_flag=True, help="Ask before each step: run, skip or stop."),
+    click.option("--json", "is_json", is_flag=True, help="Write a JSON object a line for all that happens."),
+    click.option(
+        "--quiet",
+        "is_quiet",
+        is_flag=True,
+        help="Write only the outputs: a single text as it is, everything else as JSON.",
+    ),
+    click.option(
+        "--timeout", "time", type=float, callback=seconds, metavar="SECONDS", help="How long it may take."
+    ),
+    click.option(
+        "--budget", callback=_budget, metavar="LIMITS", help="What its agents may use: tokens=5000,cost=0.5."
+    ),
+)
+
+
+def shared_options(command: Command) -> Command:
+    """Add the options that both commands have."""
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
+class WrongUsageError(click.UsageError):
+    """As click says it, with the exit code of runs."""
+
+    exit_code = WRONG_INPUT
+
+
+@click.command(
+    "run",
+    cls=RunCommand,
+    short_help="Run a workflow.",
+    epilog=f"\b\nExit codes; a `stop` may set its own:\n{table(RUN_EXIT_CODES)}",
+    context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
+)
+@click.argument("workflow", metavar="FILE|NAME")
+@click.argument("words", nargs=-1, metavar="[NAME=VALUE]... [TEXT]...")
+@click.option("-i", "--input", "inputs", multiple=True, metavar="NAME=VALUE", help="Give an input.")
+@click.option(
+    "--cwd",
+    default=".",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIRECTORY",
+    help="Where the steps work.  [default: here]",
+)
+@click.option(
+    "--dry-run", "is_rehearsal", is_flag=True, help="Start nothing, and show what each step would do."
+)
+@shared_options
+def run(workflow: str, words: tuple[str, ...], inputs: tuple[str, ...], cwd: str, **given: Any) -> None:
+    """Run a workflow.
+
+    FILE is a path, with a / or the ending .yaml; NAME is a workflow that
+    `coupler workflows list` shows.
+
+    Inputs are NAME=VALUE, with or without -i. Other words are text for the
+    input that takes the rest; after `--` they may begin with a dash. Missing
+    inputs are asked for at a terminal.
+
+    Ctrl-C cancels the run, and its hooks for that still run; a second one ends
+    everything at once. A run that was cancelled, has failed or waits goes on
+    with `coupler resume`.
+
+    \b
+    Examples:
+      coupler run review target=main rounds=2
+      coupler run ./release.yaml --yes --answer version=1.2
+    """
+    from coupler.cli.exit_codes import refuse
+    from coupler.cli.run.course import conducted
+    from coupler.workflow.language.library import is_path
+
+    options = run_options(given)
+    spelled = [*(f"--input={each}" for each in inputs), "--", *words]
+    try:
+        directory = str(Path(cwd).resolve())
+        workflow = str(Path(workflow).absolute()) if is_path(workflow) else workflow
+    except FileNotFoundError:
+        refuse("the directory that you are in was deleted: go to another one", PROGRAM, WRONG_INPUT)
+    sys.exit(conducted(PROGRAM, options, lambda course: _begin(course, workflow, spelled, directory)))
+
+
+async def _begin(course: Course, given: str, words: list[str], cwd: str) -> int:
+    from contextlib import closing
+
+    from coupler.cli.store_access import user_store
+    from coupler.store.store import Store
+    from coupler.workflow.engine.run import begun
+    from coupler.workflow.language.inputs import bind, pairs_in
+
+    chosen = Chosen(given, cwd)
+    bundle = course.options.limiting(chosen.read(PROGRAM))
+    way = course.way(bundle, cwd)
+    pairs = await fill_in(bundle.main, pairs_in(words, bundle.main), course.terminal, cwd)
+    inputs = bind(bundle.main, pairs, cwd)
+    if way.is_rehearsal:
+        # Nothing of it is worth keeping, and nothing of it can do harm.
+        with closing(Store.open(":memory:")) as store:
+            async with begun(store, bundle, inputs, cwd=cwd, way=way) as started:
+                return await course.take(started, 0)
+    with user_store(is_made=True) as kept:
+        assert kept is not None
+        await chosen.see_to_trust(bundle, kept, course.terminal)
+        async with begun(kept, bundle, inputs, cwd=cwd, way=way) as started:
+            return await course.take(started, 0)
+
+
+def main(arguments: list[str]) -> None:
+    """Run it without the other commands, which somebody who waits for it has no need of."""
+    run.main(arguments, prog_name=PROGRAM)
+
+
+BUDGETS = {"tokens": int, "cost": float}
+"""What can be limited besides time, and in what kind of number."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is done and shown, as it was said on the command line."""
+
+    is_json: bool = False
+    is_quiet: bool = False
+    is_stepwise: bool = False
+    is_rehearsal: bool = False
+    approval: bool | None = None
+    """The answer to every approval; None: somebody is asked."""
+    answers: Sequence[tuple[str, str]] = ()
+    mocks: Mapping[str, str] | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    time: float | None = None
+
+    def limiting(self, bundle: Bundle) -> Bundle:
+        """The bundle with these limits in the place of the workflow's own; its digest stays."""
+        given = {"tokens": self.tokens, "cost": self.cost, "time": self.time}
+        given = {name: limit for name, limit in given.items() if limit is not None}
+        return _limited(bundle, given) if given else bundle
+
+
+def _limited(bundle: Bundle, given: Mapping[str, Any]) -> Bundle:
+    from dataclasses import replace
+
+    import msgspec
+
+    from coupler.workflow.language.model import Limits
+
+    limits: Limits = msgspec.structs.replace(bundle.main.budget or Limits(), **given)
+    return replace(bundle, main=msgspec.structs.replace(bundle.main, budget=limits))
+
+
+def run_options(given: Mapping[str, Any]) -> RunOptions:
+    """What was given of them; raises click.UsageError for what excludes each other."""
+    given = {**given, **given["budget"]}
+    del given["budget"]
+    options = RunOptions(**given)
+    if options.is_json and options.is_quiet:
+        raise WrongUsageError("--json and --quiet exclude each other")
+    if options.is_stepwise and options.is_rehearsal:
+        raise WrongUsageError("--step and --dry-run exclude each other: a dry run starts nothing")
+    return options
+
+
+# Which workflow is meant, whether it may run, and with which inputs.
+
+
+class Chosen:
+    """What the command line names: a name is looked up where the run works, and a path starts here."""
+
+    def __init__(self, given: str, cwd: str) -> None:
+        self._given = str(Path(given).absolute()) if is_path(given) else given
+        self._library = Library(cwd)
+
+    def read(self, program: str) -> Bundle:
+        """Read and check it; raises WorkflowError. Warnings are told."""
+        need_packages()
+        checked = self._library.check(self._given)
+        if checked.bundle is None:
+            raise InvalidWorkflowError(checked.errors)
+        for problem in checked.problems:
+            complain(relative(problem, "."), program)
+        return checked.bundle
+
+    async def see_to_trust(self, bundle: Bundle, store: Store, terminal: QuestionTerminal | None) -> None:
+        """Ask about files that somebody else may have written; raises RunError unless they are trusted."""
+        files = untrusted_files(bundle, self._given, self._library, store.trust)
+        if not files:
+            return
+        named = "\n".join(f"  {one_line(seen_from('.', file.path))}" for file in files)
+        if terminal is None:
+            raise RunError(
+                "these files came with the project, and are not trusted yet: read them, and trust them with "
+                f"`coupler trust`\n{named}"
+            )
+        question = (
+            "These files came with the project, can run commands, and are not trusted yet:\n"
+            f"{named}\nTrust them as they are now?"
+        )
+        async with terminal.turn():
+            if not await ask_approval(terminal, "", question, None):
+                raise RunError("nothing was run: read the files first, and say yes if you trust them")
+        trust_files(store.trust, files)
+
+
+async def fill_in(
+    workflow: Workflow, given: Mapping[str, str], terminal: QuestionTerminal | None, cwd: str
+) -> dict[str, Json]:
+    """The inputs that were given, and those that are missing and somebody can be asked for."""
+    missing = [
+        declared
+        for name, declared in workflow.inputs.items()
+        if declared.required and declared.default is msgspec.UNSET and name not in given
+    ]
+    return {**given, **await _asked_for(missing, terminal, cwd)}
+
+
+async def fill_in_secrets(
+    workflow: Workflow,
+    record: RunRecord,
+    given: Mapping[str, str],
+    terminal: QuestionTerminal | None,
+) -> dict[str, Json]:
+    """The secret inputs of a run, of which only references are kept; raises InputError for other inputs."""
+    secrets = {name: declared for name, declared in workflow.inputs.items() if declared.secret}
+    for name in given:
+        if name not in secrets:
+            listed = f": those are {', '.join(secrets)}" if secrets else ""
+            raise InputError(f"a resumed run has its inputs, and takes only secret ones again{listed}")
+    kept = unpacked(record.inputs)
+    missing = [
+        declared for name, declared in secrets.items() if OPENING in str(kept.get(name)) and name not in given
+    ]
+    if missing and terminal is None:
+        raise InputError(f"give the secret input again, which is not kept: -i {missing[0].name}=VALUE")
+    read = {name: as_input(secrets[name], text, record.cwd) for name, text in given.items()}
+    return {**read, **await _asked_for(missing, terminal, record.cwd)}
+
+
+async def _asked_for(missing: list[Input], terminal: QuestionTerminal | None, cwd: str) -> dict[str, Json]:
+    values: dict[str, Json] = {}
+    if terminal is None:
+        return values
+    for declared in missing:
+        async with terminal.turn():
+            question = declared.description or "it is needed"
+            answer = await ask_value(terminal, declared.name, question, declared, cwd)
+        if answer is None:
+            break
+        values[declared.name] = answer.value
+    return values
+
+
+# How a run ended, in words: what came out of it, what went wrong, and how to go on.
+
+
+TAIL_LINES = 10
+"""Lines of what a failed step wrote last that are shown."""
+
+
+def write_outputs(outputs: Mapping[str, Any], stream: IO[str]) -> None:
+    """For programs: a single text as it is, everything else as one JSON object; nothing if there are none."""
+    if not outputs:
+        return
+    values = [*outputs.values()]
+    if len(values) == 1 and isinstance(values[0], str):
+        text = clean(values[0]) if stream.isatty() else values[0]
+    else:
+        text = _as_json(outputs)
+    stream.write(text if text.endswith("\n") else f"{text}\n")
+    stream.flush()
+
+
+def output_lines(outputs: Mapping[str, Any]) -> Iterator[str]:
+    """For people: each behind its name, further lines of it indented."""
+    for name, value in outputs.items():
+        first, *rest = clean(value if isinstance(value, str) else _as_json(value)).rstrip("\n").split("\n")
+        yield f"  {one_line(name)}: {first}".rstrip()
+        yield from (f"    {line}".rstrip() for line in rest)
+
+
+def result_line(run: str, finished: RunFinished) -> str:
+    """How it went, in a line."""
+    words = {"success": "succeeded", "parked": "waits"}.get(finished.status, finished.status)
+    line = f"{run} {words} after {spoken_duration(finished.duration)}"
+    usage = finished.usage
+    if usage is not None and usage.total_tokens:
+        cost = "" if usage.cost is None else f", {usage.cost:.4f} {one_line(usage.currency or '')}".rstrip()
+        line += f", {count(usage.total_tokens, 'token')}{cost}"
+    return line
+
+
+def tell_trouble(program: str, run: str | None, finished: RunFinished, tail: str = "") -> None:
+    """Say on stderr why it did not end well, and how to go on; nothing of a run that did.
+
+    `tail` is what the failed step wrote last. A run without an id is kept nowhere.
+    """
+    if finished.status == "success":
+        return
+    lines = [clean(finished.message) or f"the run is {finished.status}"]
+    lines += [f"  | {line}" for line in clean(tail).rstrip().split("\n")[-TAIL_LINES:] if tail.strip()]
+    if run is not None:
+        lines += _what_next(run, finished)
+    complain("\n".join(lines), program)
+
+
+def _what_next(run: str, finished: RunFinished) -> Iterator[str]:
+    match finished.status:
+        case "parked" | "cancelled":
+            yield f"Resume it with: coupler resume {run}"
+        case "failed" if finished.error is not None and finished.error.kind == "denied":
+            yield f"Be asked again with: coupler resume {run}"
+            yield f"Allow it with: coupler resume {run} --yes"
+        case "failed" if finished.failed_step is not None:
+            yield f"Try again from there with: coupler resume {run}"
+            yield f"All that happened: coupler runs logs {run}"
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False).encode().decode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair is escaped, which is JSON.
+        return json.dumps(value)
+
+
+# `coupler resume`: a run goes on from where it was left, or from an earlier step.
+
+
+RESUME_PROGRAM = "coupler resume"
+
+
+@click.command(
+    "resume",
+    cls=RunCommand,
+    short_help="Go on with a run.",
+    epilog=f"\b\nExit codes; a `stop` may set its own:\n{table(RUN_EXIT_CODES)}",
+    context_settings={"max_content_width": 80, "help_option_names": ["-h", "--help"]},
+)
+@click.argument("id", metavar="RUN")
+@click.option("--from", "from_step", metavar="STEP", help="Do this step again, and all that came after it.")
+@click.option("--force", "is_forced", is_flag=True, help="Go on although the workflow's files have changed.")
+@click.option(
+    "-i",
+    "--input",
+    "inputs",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=VALUE",
+    help="Give a secret input again, which is kept nowhere.",
+)
+@shared_options
+def resume(id: str, from_step: str | None, is_forced: bool, inputs: dict[str, str], **given: Any) -> None:
+    """Go on with a run that waits for an answer, has failed, was cancelled, or whose process died.
+
+    RUN is its id or the beginning of one, as `coupler runs list` shows it.
+    Steps that are done are not run again. A step that failed is tried again,
+    and one that was interrupted is repeated; if it is to run `once`, somebody
+    is asked first.
+
+    \b
+    Examples:
+      coupler resume review-7f3k2 --answer version=1.2
+      coupler resume review-7f3k2 --from 'fixes[2].fix'
+    """
+    from coupler.cli.run.course import conducted
+
+    options = run_options(given)
+
+    def story(course: Course) -> Any:
+        return _go_on(course, id, from_step=from_step, is_forced=is_forced, inputs=inputs)
+
+    sys.exit(conducted(RESUME_PROGRAM, options, story))
+
+
+async def _go_on(
+    course: Course, id: str, *, from_step: str | None, is_forced: bool, inputs: dict[str, str]
+) -> int:
+    from coupler.cli.store_access import user_store
+    from coupler.workflow.engine.run import resumed
+    from coupler.workflow.errors import RunError
+    from coupler.workflow.journal.runs import find_run
+
+    with user_store() as kept:
+        if kept is None:
+            raise RunError("no workflow was run yet: `coupler run` runs one")
+        record = await find_run(kept, _readable(id))
+        bundle = course.options.limiting(Chosen(record.file, record.cwd).read(RESUME_PROGRAM))
+        way = course.way(bundle, record.cwd)
+        secrets = await fill_in_secrets(bundle.main, record, inputs, course.terminal)
+        going_on = resumed(
+            kept, record.id, bundle, way, secret_inputs=secrets, from_step=from_step, is_forced=is_forced
+        )
+        async with going_on as started:
+            return await course.take(started, started.run.log.seq)
+
+
+def _readable(id: str) -> str:
+    """What is no text, as a command line may have it, is no id either."""
+    return id.encode("utf-8", "replace").decode()
+
+
+def resume_main(arguments: list[str]) -> None:
+    """Run it without the other commands, which somebody who waits for it has no need of."""
+    resume.main(arguments, prog_name=RESUME_PROGRAM)

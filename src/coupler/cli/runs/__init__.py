@@ -1,1 +1,0 @@
-"""`coupler runs`: what was kept of workflows' runs, and ending one that goes on."""

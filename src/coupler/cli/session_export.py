@@ -1,0 +1,457 @@
+"""Sessions as JSON: the format `coupler-session/1`, which docs/cli.md describes.
+
+Later versions may add keys and types of events; what is there keeps its name and meaning.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from coupler.agent.history import Happening, Outcome, Told, TranscriptTurn, Unreadable
+from coupler.agent.tool_call import CANCELLED_META
+from coupler.cli.terminal import clean, one_line, quiet_json, size, timestamp, universal_time
+from coupler.events import Compaction, Content, Notice, Plan, Text, Thought, ToolCall
+
+if TYPE_CHECKING:
+    from coupler.store.sessions import SessionRecord
+
+
+FORMAT = "coupler-session/1"
+
+
+def to_json(record: SessionRecord, turns: Iterable[TranscriptTurn], *, is_held: bool) -> Iterator[str]:
+    """The whole session, in pieces: a long one never stands in memory twice."""
+    head = as_json(msgspec.json.encode({"format": FORMAT, "session": whole(record)}))
+    yield head.removesuffix("\n}") + ',\n  "turns": ['
+    separator = "\n"
+    for turn in turns:
+        text = as_json(msgspec.json.encode(_turn_json(turn, is_held=is_held)))
+        # A line end in JSON is never inside a string.
+        yield separator + "    " + text.replace("\n", "\n    ")
+        separator = ",\n"
+    yield "\n  ]\n}\n"
+
+
+def as_json(encoded: bytes) -> str:
+    """JSON for people and terminals: indented, and with nothing in it that a terminal obeys."""
+    return quiet_json(msgspec.json.format(encoded, indent=2).decode())
+
+
+def summary(record: SessionRecord) -> dict[str, Any]:
+    """What a list says of a session."""
+    return {
+        "id": record.id,
+        "title": record.title,
+        "agent": record.agent,
+        "cwd": record.cwd,
+        "additional_directories": record.roots,
+        "turns": record.turns,
+        "created_at": timestamp(record.created_at),
+        "updated_at": timestamp(record.updated_at),
+    }
+
+
+def whole(record: SessionRecord) -> dict[str, Any]:
+    """All that is kept of a session beside its turns."""
+    return {
+        **summary(record),
+        "settings": _raw_json(record.settings),
+        "usage": _raw_json(record.usage),
+        "state": _state(record.state),
+    }
+
+
+def _raw_json(text: str | None) -> Any:
+    """JSON as it is kept; as a string if it is broken."""
+    if text is None:
+        return None
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text
+    return Raw(text.encode())
+
+
+def _state(packed: bytes | None) -> dict[str, Any] | None:
+    """The agent's own memory, whose first byte says what the others are."""
+    if not packed:
+        return None
+    content = packed[1:]
+    if packed[:1] == b"j":
+        try:
+            msgspec.json.decode(content)
+            return {"json": Raw(content)}
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    return {"base64": base64.b64encode(content).decode()}
+
+
+def _turn_json(turn: TranscriptTurn, *, is_held: bool) -> dict[str, Any]:
+    return {
+        "number": turn.number,
+        "started_at": timestamp(turn.started_at),
+        "prompt": turn.prompt,
+        "events": [_event(happening) for happening in turn.happenings],
+        "end": {
+            "outcome": turn.outcome(is_held=is_held),
+            "reason": turn.end.reason if turn.end is not None else None,
+            "error": turn.end.error if turn.end is not None else None,
+            "at": timestamp(turn.ended_at) if turn.end is not None else None,
+        },
+    }
+
+
+def _event(happening: Happening) -> dict[str, Any]:
+    kind, fields = _fields(happening)
+    return {"type": kind, "at": timestamp(happening.at), **fields}
+
+
+def _fields(happening: Happening) -> tuple[str, dict[str, Any]]:
+    match happening.event:
+        case Text(text, message_id):
+            return "text", {"message_id": message_id, "text": text}
+        case Thought(text, message_id):
+            return "thought", {"message_id": message_id, "text": text}
+        case Content(block, role, message_id):
+            return "content", {"message_id": message_id, "role": role, "block": block}
+        case Plan(entries):
+            return "plan", {"entries": entries}
+        case Notice(severity, title, description):
+            return "notice", {"severity": severity, "title": title, "description": description}
+        case Compaction(id, status, summary, error):
+            return "compaction", {
+                "id": id,
+                "status": status,
+                "summary": None if summary is UNSET else summary,
+                "error": None if error is UNSET else error,
+            }
+        case ToolCall() as call:
+            return "tool_call", _call_json(call)
+        case Unreadable(kind, key, body):
+            return "unreadable", {"kind": kind, "key": key, **_body(body)}
+
+
+def _call_json(call: ToolCall) -> dict[str, Any]:
+    return {
+        "id": call.id,
+        "title": call.title,
+        "name": call.name,
+        "kind": call.kind,
+        "status": call.status,
+        "locations": call.locations,
+        "input": call.raw_input,
+        "output": call.raw_output,
+        "content": call.content,
+        "meta": call.meta,
+    }
+
+
+def _body(body: bytes) -> dict[str, str]:
+    try:
+        return {"text": body.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(body).decode()}
+
+
+# A session as a Markdown document that one keeps.
+#
+# The agent's text is Markdown already and stands as it is; what it left open is closed, so that it cannot
+# swallow what comes after it. Everything else is quoted, fenced or escaped.
+
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
+
+
+def to_markdown(record: SessionRecord, turns: Iterable[TranscriptTurn], pid: int | None) -> Iterator[str]:
+    """The document, in pieces."""
+    yield from _front(record)
+    for turn in turns:
+        for part in _turn_markdown(turn, pid):
+            yield f"\n{part}\n"
+
+
+def _front(record: SessionRecord) -> Iterator[str]:
+    yield f"# {escaped(one_line(record.title or '') or 'A session without a title')}\n\n"
+    yield f"- Session: {code(record.id)}\n"
+    yield f"- Agent: {code(record.agent)}\n"
+    yield f"- Directory: {code(record.cwd)}\n"
+    for root in record.roots:
+        yield f"- Additional directory: {code(root)}\n"
+    yield f"- Begun: {universal_time(record.created_at)}\n"
+    yield f"- Last change: {universal_time(record.updated_at)}\n"
+    yield f"- Turns: {record.turns}\n"
+
+
+def _turn_markdown(turn: TranscriptTurn, pid: int | None) -> Iterator[str]:
+    outcome = turn.outcome(is_held=pid is not None)
+    yield f"## Turn {turn.number}"
+    yield f"*{universal_time(turn.started_at)}*"
+    if turn.prompt:
+        yield "### User"
+        yield from (quoted(_passage(passage)) for passage in of_prompt(turn.prompt))
+    if turn.happenings:
+        yield "### Agent"
+    for event in events_to_read(turn):
+        yield from _told(event, outcome)
+    end = spoken_end(turn, outcome, pid)
+    if end:
+        yield f"**{escaped(end)}**"
+
+
+def _told(event: Told, outcome: Outcome) -> Iterator[str]:
+    match event:
+        case Text(text):
+            yield closed(clean(text).strip("\n"))
+        case Thought(text):
+            yield quoted(f"*Thought*\n\n{clean(text).strip()}")
+        case Content(block):
+            yield _passage(of_block(block))
+        case Plan(entries):
+            marks = {"completed": "[x]"}
+            tasks = (
+                f"- {marks.get(entry.status, '[ ]')} {escaped(one_line(entry.content))}"
+                + (" *(in progress)*" if entry.status == "in_progress" else "")
+                for entry in entries
+            )
+            yield "\n".join(["**Plan**", "", *tasks])
+        case Notice() as notice:
+            yield quoted(escaped(spoken_notice(notice)))
+        case Compaction() as compaction:
+            yield quoted(spoken_compaction(compaction))
+        case ToolCall() as call:
+            yield from _call_markdown(call, status_of(call, outcome))
+        case Unreadable(kind):
+            yield f"*(an entry of the kind {escaped(one_line(str(kind)))} cannot be read)*"
+
+
+def _call_markdown(call: ToolCall, status: str) -> Iterator[str]:
+    yield f"**Tool:** {escaped(title_of(call))} *({escaped(status)})*"
+    given = input_of(call)
+    if given:
+        yield fenced(given, "json")
+    yield from (_passage(passage) for passage in of_output(call))
+
+
+def _passage(passage: Passage) -> str:
+    parts = []
+    if passage.note:
+        parts.append(f"*[{escaped(passage.note)}]*")
+    if passage.text:
+        parts.append(closed(passage.text.strip("\n")))
+    if passage.code:
+        parts.append(fenced(passage.code, passage.language))
+    return "\n\n".join(parts)
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def code(text: str) -> str:
+    """A code span, which takes backticks too."""
+    text = one_line(text)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    ticks = "`" * (longest + 1)
+    space = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A block of code, with a fence that is longer than any in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def quoted(text: str) -> str:
+    """A quotation: what is left open in it ends with it."""
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def closed(text: str) -> str:
+    """Markdown in which no fence and no comment is left open."""
+    fence = ""
+    for line in text.split("\n"):
+        match = _FENCE.match(line)
+        if match is None:
+            continue
+        if not fence:
+            # A line such as ```a``` is code in a line, no fence.
+            fence = "" if match[1][0] == "`" and "`" in match[2] else match[1]
+        elif match[1].startswith(fence) and not match[2].strip():
+            fence = ""
+    if fence:
+        return f"{text}\n{fence}"
+    return f"{text}\n-->" if text.rfind("<!--") > text.rfind("-->") else text
+
+
+# What stands in a conversation, as passages that a terminal and a document show each in its own way.
+
+
+LONGEST_DIFF = 20_000
+"""Lines of a file up to which what changed is worked out; above, it takes minutes."""
+
+
+class Passage(NamedTuple):
+    """Text to be read, a note in place of what cannot be shown, or a block to be kept as it is."""
+
+    text: str = ""
+    note: str = ""
+    code: str = ""
+    language: str = ""
+
+
+def events_to_read(turn: TranscriptTurn) -> list[Told]:
+    """What happened, with the plan once: where it was made, and as it stood in the end."""
+    events = [happening.event for happening in turn.happenings]
+    plans = [event for event in events if isinstance(event, Plan)]
+    first = events.index(plans[0]) if plans else -1
+    return [
+        plans[-1] if index == first else event
+        for index, event in enumerate(events)
+        if index == first or not isinstance(event, Plan)
+    ]
+
+
+def of_prompt(prompt: Iterable[Raw]) -> list[Passage]:
+    """What the user sent."""
+    return [_of_decoded_block(_decoded(raw)) for raw in prompt]
+
+
+def of_block(block: Any) -> Passage:
+    """A piece of a message that is not text."""
+    return _of_decoded_block(msgspec.to_builtins(block))
+
+
+def of_output(call: ToolCall) -> list[Passage]:
+    """What a tool call shows."""
+    return [_of_item(msgspec.to_builtins(item)) for item in call.content]
+
+
+def title_of(call: ToolCall) -> str:
+    """What the call is called, in one line."""
+    return one_line(call.title) or one_line(call.name or "") or "(no title)"
+
+
+def input_of(call: ToolCall) -> str:
+    """What the tool was given, in one line of JSON."""
+    return "" if call.raw_input is None else quiet_json(msgspec.json.encode(call.raw_input).decode())
+
+
+def status_of(call: ToolCall, outcome: Outcome) -> str:
+    """How a call went, in a word."""
+    if call.is_open and outcome == "interrupted":
+        return "interrupted"
+    if call.status == "failed" and call.meta == CANCELLED_META:
+        return "cancelled"
+    return one_line(call.status).replace("_", " ")
+
+
+def spoken_end(turn: TranscriptTurn, outcome: Outcome, pid: int | None) -> str:
+    """How the turn ended, in a sentence; nothing if the agent just had said all."""
+    reason = (turn.end.reason or "") if turn.end is not None else ""
+    error = (turn.end.error or "") if turn.end is not None else ""
+    match outcome:
+        case "interrupted":
+            return "Interrupted: the process ended before the turn did."
+        case "open":
+            return f"No end yet: the session is open in the process {pid}."
+        case "cancelled":
+            return "Cancelled."
+        case "failed":
+            return f"Failed: {one_line(error)}"
+        case "ended" if reason == "end_turn":
+            return ""
+        case "ended":
+            return f"Ended: {one_line(reason).replace('_', ' ')}."
+
+
+def spoken_notice(notice: Notice) -> str:
+    """A notice in a line or two."""
+    description = f"\n{clean(notice.description)}" if notice.description else ""
+    return f"{one_line(notice.severity).capitalize()}: {one_line(notice.title)}{description}"
+
+
+def spoken_compaction(compaction: Compaction) -> str:
+    """That the agent shortened its context."""
+    from coupler.agent.turn import spoken_compaction as spoken
+
+    if compaction.status == "in_progress":
+        return "Summarizing the earlier conversation was not finished."
+    return clean(spoken(compaction))
+
+
+def _decoded(raw: Raw) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _of_decoded_block(block: Any) -> Passage:
+    if not isinstance(block, dict):
+        return Passage(note="something that cannot be read")
+    kind = _string(block, "type")
+    match kind:
+        case "text":
+            return Passage(text=clean(_string(block, "text")))
+        case "image" | "audio":
+            data = _size_of_base64(_string(block, "data"))
+            return Passage(note=f"{kind}, {one_line(_string(block, 'mimeType'))}, {data}")
+        case "resource_link":
+            return Passage(note=_named(block))
+        case "resource":
+            return _of_resource(block.get("resource"))
+    return Passage(note=f"something of the kind {one_line(kind) or 'unknown'}")
+
+
+def _of_resource(resource: Any) -> Passage:
+    if not isinstance(resource, dict):
+        return Passage(note="something that cannot be read")
+    if "text" in resource:
+        return Passage(note=_named(resource), code=clean(_string(resource, "text")))
+    return Passage(note=f"{_named(resource)}, {_size_of_base64(_string(resource, 'blob'))}")
+
+
+def _of_item(item: Any) -> Passage:
+    match item.get("type"):
+        case "content":
+            passage = _of_decoded_block(item.get("content"))
+            # A program's output is no prose.
+            return passage._replace(text="", code=passage.text) if passage.text else passage
+        case "diff":
+            return Passage(note=one_line(_string(item, "path")), code=_difference(item), language="diff")
+        case "terminal":
+            return Passage(note="output in a terminal of the editor")
+    return Passage(note=f"something of the kind {one_line(_string(item, 'type')) or 'unknown'}")
+
+
+def _difference(item: dict[str, Any]) -> str:
+    before, after = (clean(_string(item, key)).splitlines() for key in ("oldText", "newText"))
+    if max(len(before), len(after)) > LONGEST_DIFF:
+        return "\n".join([*(f"-{line}" for line in before), *(f"+{line}" for line in after)])
+    # The first two lines name the files.
+    return "\n".join([*difflib.unified_diff(before, after, lineterm="")][2:])
+
+
+def _named(resource: dict[str, Any]) -> str:
+    name, uri = one_line(_string(resource, "name")), one_line(_string(resource, "uri"))
+    return f"{name} ({uri})" if name and name != uri else uri or "something without a name"
+
+
+def _string(block: dict[str, Any], key: str) -> str:
+    value = block.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _size_of_base64(data: str) -> str:
+    return size(len(data.rstrip("=")) * 3 // 4)

@@ -1,1 +1,0 @@
-"""`coupler sessions`: what was kept of conversations, listed, shown, exported and deleted."""

@@ -1,0 +1,353 @@
+"""How sessions are put into words: names, times and sizes, and text that a stranger wrote.
+
+Whatever is in the store may come from a model or from the output of a program. None of it may move a cursor,
+change colours or reorder a line of the terminal that it is shown on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from coupler.cli.exit_codes import refuse
+
+SESSION = "sess_"
+"""How every session's id begins; what follows is random."""
+
+SHORT = 8
+"""Characters of an id that tell sessions apart well enough."""
+
+_ESCAPE_SEQUENCES = re.compile(
+    # Strings for the terminal, such as a window's title; colours and moves of the cursor; the rest.
+    "(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\n\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\\\|\x9c)"
+    "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
+    "|\x1b[ -/]*[0-~]"
+)
+_LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+# JSON lets these stand as they are inside strings.
+_UNSEEN_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+_UNITS = (("year", 365 * 86400), ("month", 30 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60))
+
+
+def clean(text: str) -> str:
+    """The text without anything that a terminal would obey; lines and tabs stay."""
+    text = _LINE_ENDS.sub("\n", _ESCAPE_SEQUENCES.sub("", text))
+    return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", text))
+
+
+def one_line(text: str) -> str:
+    """The text clean, in one line."""
+    return " ".join(clean(text).split())
+
+
+def quiet_json(text: str) -> str:
+    """JSON that means the same, with everything escaped that a terminal would obey."""
+    return _UNSEEN_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def short_id(id: str) -> str:
+    """What people type to mean this session."""
+    return clean(id[len(SESSION) :][:SHORT] if id.startswith(SESSION) else id)
+
+
+def short_agent(identity: str) -> str:
+    """An agent without the directory that its file is in."""
+    return one_line(re.split(r"[/\\]", identity)[-1])
+
+
+def short_directory(path: str) -> str:
+    """A path as people write it, with ~ for their home."""
+    path = one_line(path)
+    try:
+        home = str(Path.home())
+    except RuntimeError:
+        return path
+    if path == home:
+        return "~"
+    return f"~{path[len(home) :]}" if path.startswith(f"{home}/") else path
+
+
+def moment(at: int) -> datetime | None:
+    """A time of the store; None if it is none."""
+    try:
+        return datetime.fromtimestamp(at / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def timestamp(at: int) -> str | None:
+    """A time for programs."""
+    when = moment(at)
+    return None if when is None else when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def local_time(at: int) -> str:
+    """A time for the person at this terminal."""
+    when = moment(at)
+    return "at an unknown time" if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def universal_time(at: int) -> str:
+    """A time for people anywhere."""
+    when = moment(at)
+    return "unknown" if when is None else when.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def ago(at: int) -> str:
+    """How long ago that was."""
+    seconds = int(time.time() - at / 1000)
+    for unit, size in _UNITS:
+        if seconds >= size:
+            return f"{count(seconds // size, unit)} ago"
+    return "just now"
+
+
+def count(number: int, noun: str) -> str:
+    """As many of these, in words: 1 session, 2 sessions."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    """A number of bytes."""
+    if number < 1000:
+        return count(number, "byte")
+    return f"{number / 1000:.1f} KB" if number < 999_950 else f"{number / 1_000_000:.1f} MB"
+
+
+# The terminal that a command was started from, for questions beside an answer that may go to a pipe.
+
+
+TERMINAL = "/dev/tty"
+
+LONGEST_LINE = 4096
+"""Bytes of an answer; a terminal holds no more in a line."""
+
+
+class QuestionTerminal:
+    """Asks on the terminal, whatever stdin and stdout are."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    def opened(cls) -> QuestionTerminal | None:
+        """The terminal; None if there is none."""
+        if sys.platform == "win32":
+            return None
+        try:
+            return cls(os.open(TERMINAL, os.O_RDWR | os.O_NOCTTY))
+        except OSError:
+            return None
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Have it alone, for as many lines as a question takes."""
+        async with self._turn:
+            self._forget_what_was_typed()
+            yield
+
+    def write(self, text: str) -> None:
+        """Show something."""
+        os.write(self._descriptor, text.encode(errors="replace"))
+
+    async def ask(self, question: str) -> str:
+        """The line that is typed, with its end; empty if the person has left, by Ctrl-D or for good.
+
+        The loop goes on meanwhile, so Ctrl-C is heard.
+        """
+        self.write(question)
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(self._descriptor, ready.set)
+        try:
+            await ready.wait()
+        except asyncio.CancelledError:
+            # Whatever is shown next begins a line.
+            with contextlib.suppress(OSError):
+                self.write("\n")
+            raise
+        finally:
+            loop.remove_reader(self._descriptor)
+        try:
+            return os.read(self._descriptor, LONGEST_LINE).decode(errors="replace")
+        except OSError:
+            return ""
+
+    async def ask_hidden(self, question: str) -> str:
+        """The same for what nobody may read over a shoulder."""
+        with self._without_echo():
+            line = await self.ask(question)
+        self.write("\n")
+        return line
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._descriptor)
+
+    @contextlib.contextmanager
+    def _without_echo(self) -> Iterator[None]:
+        if sys.platform == "win32":
+            yield
+            return
+        import termios
+
+        before = termios.tcgetattr(self._descriptor)
+        hidden = [*before]
+        hidden[3] &= ~termios.ECHO
+        termios.tcsetattr(self._descriptor, termios.TCSANOW, hidden)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, before)
+
+    def _forget_what_was_typed(self) -> None:
+        """What was typed before a question was seen is no answer to it."""
+        if sys.platform != "win32":
+            import termios
+
+            with contextlib.suppress(termios.error):
+                termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+
+# Files that are named on the command line: read whole, or the command ends with a sentence.
+
+
+STDIN = "-"
+
+
+def text_of(file: str, program: str) -> str:
+    """The text of a file, or of stdin."""
+    try:
+        if file == STDIN:
+            return sys.stdin.buffer.read().decode("utf-8", "replace")
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        refuse(f"{file} cannot be read: {error.strerror}", program)
+
+
+def json_of(file: str, option: str, program: str) -> Any:
+    """The JSON in a file that an option names."""
+    text = text_of(file, program)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        refuse(f"{option}: {file} is no JSON: {error}", program)
+
+
+# Files of the user's that a command writes: whole or not at all, and what was there is kept beside them.
+
+
+KEPT = "before-coupler"
+"""What the name of a copy ends with; those after the first have a number besides."""
+
+LARGEST = 10_000_000
+"""Bytes of a file: no settings are larger."""
+
+
+class CannotWriteError(Exception):
+    """The file is as it was; the message says why."""
+
+
+def content_of(path: Path) -> bytes | None:
+    """What is in a file, which may be a link; None if there is none. Raises `CannotWriteError`."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise CannotWriteError(f"{path} is not a file")
+        if status.st_size > LARGEST:
+            raise CannotWriteError(f"{path} is larger than {LARGEST // 1_000_000} MB")
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CannotWriteError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Make a file, and the directories that it needs. Raises `CannotWriteError` if there is one already."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError as error:
+        wrong = "is there already" if error.filename == str(path) else f"cannot be made: {error.strerror}"
+        raise CannotWriteError(f"{error.filename} {wrong}") from None
+    except OSError as error:
+        raise CannotWriteError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def replace(path: Path, content: bytes, before: bytes | None) -> Path | None:
+    """Put a new content in the place of the one that was read; returns the copy of that, if there was one.
+
+    A link stays one: what it leads to is replaced. Who has changed the file since keeps what they wrote.
+    """
+    real = Path(os.path.realpath(path))
+    kept: Path | None = None
+    new: Path | None = None
+    try:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        new = _write_beside(real, content)
+        kept = None if before is None else _keep(path, before)
+        if content_of(path) != before:
+            raise CannotWriteError(f"{path} was changed meanwhile, and is left alone: try again")
+        new.replace(real)
+    except BaseException as error:
+        for made in (new, kept):
+            if made is not None:
+                made.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise CannotWriteError(f"{path} cannot be written: {error.strerror}") from None
+        raise
+    return kept
+
+
+def _write_beside(real: Path, content: bytes) -> Path:
+    """A file in the same directory, as readable and writable as the one whose place it takes."""
+    with suppress(FileNotFoundError):
+        if not os.access(real, os.W_OK) and real.exists():
+            raise PermissionError(0, "it is read-only", str(real))
+    new = real.with_name(f".{real.name}.{secrets.token_hex(4)}")
+    with new.open("xb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    with suppress(OSError):
+        status = real.stat()
+        new.chmod(stat.S_IMODE(status.st_mode))
+        if hasattr(os, "chown"):
+            os.chown(new, status.st_uid, status.st_gid)
+    return new
+
+
+def _keep(path: Path, content: bytes) -> Path:
+    """A copy under a name that nothing has yet, for nobody to read who could not read the file."""
+    mode = stat.S_IMODE(path.stat().st_mode) & 0o666
+    number = 1
+    while True:
+        copy = path.with_name(f"{path.name}.{KEPT}{'' if number == 1 else f'-{number}'}")
+        try:
+            descriptor = os.open(
+                copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode
+            )
+        except FileExistsError:
+            number += 1
+            continue
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+        return copy

@@ -1,1 +1,0 @@
-"""`coupler workflows`: the files, listed, shown, checked, drawn and begun."""
