@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from coupler.coder.hooks import MOST_OBJECTIONS
-from coupler.coder.profile import profile_of
+from coupler.coder.profiles import profile_of
 from coupler.coder.skills import read_document
 from coupler.config import load
 

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from coupler.coder.other_agents import OtherAgent
-from coupler.coder.profile import Profile
+from coupler.coder.profiles import Profile
 from coupler.coder.sub_agents import MOST_LINES, Roster
 from coupler.config import load
 

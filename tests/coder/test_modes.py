@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coupler.coder.modes import RULES
-from coupler.coder.profile import MODES, Profile, ProfileError, first_mode
+from coupler.coder.profiles import MODES, Profile, ProfileError, first_mode
 from permission.parts import Bench
 
 ASK, ACCEPT, LOOK, PLAN, AUTO = "interactive", "accept-edits", "read-only", "planning", "agentic"

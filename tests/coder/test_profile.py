@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from coupler.coder.profile import ProfileError, profile_names, profile_of
+from coupler.coder.profiles import ProfileError, profile_names, profile_of
 from coupler.config import load
 from coupler.providers.catalogue import chosen_for
 

@@ -297,7 +297,7 @@ def _notes_on_model() -> tuple[str, ...]:
     """The coder can be put into an editor before it has a model; its user should know."""
     from coupler.coder.model.choice import chosen
     from coupler.coder.model.credentials import ModelError
-    from coupler.coder.profile import Profile
+    from coupler.coder.profiles import Profile
     from coupler.config.lookup import ConfigError
     from coupler.providers.catalogue import configuration
 

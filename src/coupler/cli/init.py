@@ -249,7 +249,7 @@ def look_around(config: Config) -> Found:
     """Raises `ModelError` if what was stored of the coder's login cannot be read."""
     from coupler.coder.model.choice import chosen
     from coupler.coder.model.credentials import PROVIDERS
-    from coupler.coder.profile import Profile
+    from coupler.coder.profiles import Profile
 
     keys = [name for each in PROVIDERS.values() for name in each.variables if os.environ.get(name)]
     model = chosen(config, Profile())

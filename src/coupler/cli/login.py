@@ -254,7 +254,7 @@ class Wanted(NamedTuple):
 
 def is_coder(agent: str) -> bool:
     """Whether Coupler's own agent is meant, or a profile of it: they share their logins."""
-    from coupler.coder.profile import CODER, profile_names
+    from coupler.coder.profiles import CODER, profile_names
     from coupler.config import ConfigError
     from coupler.providers.catalogue import configuration
 
@@ -423,7 +423,7 @@ def _in_use() -> str:
 
 def _here() -> ModelChoice | None:
     from coupler.coder.model.choice import chosen
-    from coupler.coder.profile import Profile
+    from coupler.coder.profiles import Profile
     from coupler.config import ConfigError
     from coupler.providers.catalogue import configuration
 

@@ -16,7 +16,7 @@ from coupler.agent.startup.loading import import_in_thread
 from coupler.coder.background_jobs import BackgroundJobs
 from coupler.coder.model.credentials import client_package
 from coupler.coder.outputs import Outputs
-from coupler.coder.profile import ProfileError, modes_of
+from coupler.coder.profiles import ProfileError, modes_of
 from coupler.coder.sandbox import Sandbox
 from coupler.coder.served import Described
 from coupler.coder.setup import keep, recalled, setup_of

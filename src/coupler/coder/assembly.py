@@ -24,7 +24,7 @@ from coupler.coder.model.choice import chosen
 from coupler.coder.model.credentials import Keyring
 from coupler.coder.model.middleware import Keyless
 from coupler.coder.modes import mode_middleware
-from coupler.coder.profile import CODER, Profile
+from coupler.coder.profiles import CODER, Profile
 from coupler.coder.prompt import PromptMiddleware
 from coupler.coder.questions import ask_tools, plan_tools
 from coupler.coder.shell import shell_tools

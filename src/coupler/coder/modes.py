@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from coupler import acp
-from coupler.coder.profile import (
+from coupler.coder.profiles import (
     ACCEPT_EDITS,
     AGENTIC,
     INTERACTIVE,

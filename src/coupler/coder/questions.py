@@ -16,7 +16,7 @@ from langgraph.types import interrupt
 from coupler import acp
 from coupler.agent.elicitation import MOST_CHOICES, Answer, Form, FormError, ask_in_call, asks_for_secret
 from coupler.coder.outputs import one_line
-from coupler.coder.profile import ACCEPT_EDITS, INTERACTIVE, PLANNING
+from coupler.coder.profiles import ACCEPT_EDITS, INTERACTIVE, PLANNING
 from coupler.coder.setup import forget, keep, recalled
 from coupler.fields.form_fields import ChoiceField, ChoicesField, Field, Option, TextField
 from coupler.langchain.current import steps_in

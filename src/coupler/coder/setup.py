@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from coupler.agent.session import configuration_of
 from coupler.agent.turn import NOTICES
-from coupler.coder.profile import Profile, first_mode, profile_of
+from coupler.coder.profiles import Profile, first_mode, profile_of
 from coupler.config import keys
 
 if TYPE_CHECKING:

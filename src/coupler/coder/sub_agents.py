@@ -25,7 +25,7 @@ from msgspec import structs
 from coupler.agent.errors import describe
 from coupler.coder.other_agents import OtherAgent, Outcome, Work
 from coupler.coder.outputs import one_line
-from coupler.coder.profile import CODER, LOOKING, USUAL, Profile, ProfileError, profile_names, profile_of
+from coupler.coder.profiles import CODER, LOOKING, USUAL, Profile, ProfileError, profile_names, profile_of
 from coupler.config import keys
 from coupler.config.agent_tables import HookEvent
 from coupler.langchain.current import current

@@ -236,7 +236,7 @@ def examine_model(section: Section, circumstances: Circumstances) -> None:
     """From what is set to what answers; the first thing that is wrong ends it."""
     from coupler.coder.model.choice import chosen
     from coupler.coder.model.credentials import ModelError
-    from coupler.coder.profile import USUAL
+    from coupler.coder.profiles import USUAL
 
     _look_at_profiles(section, circumstances)
     if not _look_at_credentials(section, circumstances):
@@ -295,7 +295,7 @@ def _look_at_credentials(section: Section, circumstances: Circumstances) -> bool
 
 
 def _look_at_profiles(section: Section, circumstances: Circumstances) -> None:
-    from coupler.coder.profile import CODER, ProfileError, profile_names, profile_of
+    from coupler.coder.profiles import CODER, ProfileError, profile_names, profile_of
 
     config = circumstances.config
     names = [name for name in profile_names(config) if name != CODER]
